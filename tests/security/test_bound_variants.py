@@ -1,12 +1,17 @@
 """Configs with patterns without end and values without bounds: the worker serves on."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
 
 from drover.errors import DroverError
+from drover_worker.engine.process_tree import descendants
 from tests.support.attacks import TIMEOUT_S, Attack, answers_of_all
 from tests.support.secure_cluster import SecureCluster
 
@@ -194,6 +199,78 @@ async def test_functions_with_results_without_bound_are_rejected(
         assert isinstance(found, Mapping), (attack, found)
         assert "transforms.q.query" in found, (attack, found)
     await check_serves(secure, replaced_before)
+
+
+ENGINE = b"drover_worker.engine.process"
+#: Queries that take hours or exceed any memory with a value of a few hundred kilobytes.
+EXPENSIVE = {
+    "time": ("levenshtein(value, value || 'b')::VARCHAR", "half of DROVER_PLUGIN_CALL_TIMEOUT_MS"),
+    "calls": (
+        "list_transform([value, value, value], lambda x: levenshtein(x, 'b' || x))::VARCHAR",
+        "half of DROVER_PLUGIN_CALL_TIMEOUT_MS",
+    ),
+    "memory": (
+        "list_transform(string_split(value, ''), lambda x: value)::VARCHAR",
+        "the query needs more than 1024 MiB of memory",
+    ),
+}
+
+
+def engine_limits(secure: SecureCluster) -> list[str]:
+    """The limits of address space of the worker's engines, without the processes they fork."""
+    worker = secure.cluster.process("worker-1").pid
+    assert worker is not None
+    commands = {each: command_of(each) for each in descendants(worker)}
+    engines = {each for each, command in commands.items() if ENGINE in command}
+    found = []
+    for each in engines:
+        with suppress(OSError, psutil.Error):
+            if psutil.Process(each).ppid() not in engines:
+                limits = Path(f"/proc/{each}/limits").read_text().splitlines()
+                found += [line for line in limits if line.startswith("Max address space")]
+    return found
+
+
+def command_of(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+@pytest.mark.parametrize("kind", EXPENSIVE)
+@pytest.mark.parametrize("call", ["preview", "plan"])
+async def test_a_preview_with_an_expensive_query_ends(
+    secure: SecureCluster, kind: str, call: str, replaced_before: int
+) -> None:
+    expression, rule = EXPENSIVE[kind]
+    file = secure.cluster.directory / "files" / "long.txt"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("a" * 400_000 + "\n")
+    source = {"connector.class": "FileStreamSource", "file": str(file), "topic": "t"}
+    config = {
+        **source,
+        **SQL,
+        "name": "a-x",
+        "transforms.q.query": f"SELECT {expression} AS value FROM batch",
+    }
+    limits_before = engine_limits(secure)
+    assert len(limits_before) == 1
+
+    async def attack() -> str:
+        async with secure.client("admin-of-a") as client:
+            if call == "plan":
+                return str(await client.plan_connector_config("a-x", config, timeout_s=TIMEOUT_S))
+            return str(await client.preview_connector(config, timeout_s=TIMEOUT_S))
+
+    attacking = asyncio.create_task(attack())
+    async with secure.client("admin") as other:
+        while not attacking.done():
+            found = await other.validate_config({**source, "name": "c"}, timeout_s=TIMEOUT_S)
+            assert found.error_count == 0
+            assert engine_limits(secure) == limits_before
+    assert rule in await attacking
+    assert replacements(secure) == replaced_before
+    file.unlink()
 
 
 def nested(opening: str, closing: str, depth: int = 100_000) -> str:

@@ -38,8 +38,8 @@ from drover_worker.engine.topics.letter_repairs import encoded_repairs
 from drover_worker.engine.topics.shown_records import shown_record, type_text
 
 READ, WRITE = "read", "write"
-#: Time limits of the reading and of the steps of a preview, and how often a source without
-#: records is polled again.
+#: Time limits of the reading and of the steps of a preview, at most half of the call's own, and how
+#: often a source without records is polled again.
 _TIME_S = 20.0
 _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
@@ -82,7 +82,8 @@ def preview(
     parsed = task_config(connector_class, config, {})
     task = TaskId(config["name"], 0)
     answer = preview_pb2.Preview()
-    showing = _Showing(answer, row_count)
+    time_s = min(_TIME_S, tools.limits.start_ms / 2000)
+    showing = _Showing(answer, row_count, time_s)
     path = RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane)
     is_sink = issubclass(connector_class, SinkConnector)
     if dead_letters and path.replay is not None:
@@ -107,8 +108,9 @@ def preview(
 class _Showing:
     """Adds records and their way through the steps to a preview."""
 
-    def __init__(self, answer: preview_pb2.Preview, row_count: int) -> None:
+    def __init__(self, answer: preview_pb2.Preview, row_count: int, time_s: float) -> None:
         self.answer = answer
+        self.time_s = time_s
         self._row_count = row_count
         self._schemas = _SeenSchemas()
         self._deadline_s: float | None = None
@@ -127,7 +129,7 @@ class _Showing:
         if not answer.steps:
             answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
         if self._deadline_s is None:
-            self._deadline_s = time.monotonic() + _TIME_S
+            self._deadline_s = time.monotonic() + self.time_s
         left = self._row_count - len(answer.rows)
         for number, record in enumerate(islice(_single(route.prepare, batches), left)):
             if time.monotonic() > self._deadline_s:
@@ -159,7 +161,7 @@ def _show_source(
     polled = configs[:_TASKS_MAX]
     if len(configs) > len(polled):
         answer.notes.append(f"only the first {len(polled)} of {len(configs)} tasks are read")
-    deadline_s = time.monotonic() + _TIME_S
+    deadline_s = time.monotonic() + showing.time_s
     for number, own in enumerate(polled):
         if number and time.monotonic() > deadline_s:
             answer.truncated = True

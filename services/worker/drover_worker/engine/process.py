@@ -17,6 +17,8 @@ from drover_worker.engine import process_tree
 from drover_worker.engine.data_limit import limit_data
 from drover_worker.engine.settings import IN_FLIGHT_VARIABLE, EngineSettings, ExitCode
 
+_QUERY_LIMIT = "half of DROVER_PLUGIN_CALL_TIMEOUT_MS, which the operator of the worker may change"
+
 
 def main() -> int:
     """Run the engine; returns the exit code."""
@@ -32,6 +34,7 @@ def main() -> int:
     control = start_validation_process()
     # after the fork: validations do not need these
     from drover.api.engine.v1 import engine_pb2
+    from drover.transform.sql.apart import QueryProcesses, use_query_processes
     from drover_worker.engine.framing import receive
     from drover_worker.engine.main import run
     from drover_worker.engine.plugins.validations import ValidationProcess
@@ -48,8 +51,12 @@ def main() -> int:
         os.set_inheritable(descriptor, False)
     stop = threading.Event()
     _catch_signals(stop)
-    validate = partial(
-        ValidationProcess(control).validate, settings=settings, environment=environment
+    apart = ValidationProcess(control)
+    validate = partial(apart.validate, settings=settings, environment=environment)
+    # half: a preview that runs a slow query still returns its error
+    limit_ms = max(1, settings.limits.start_ms // 2)
+    use_query_processes(
+        QueryProcesses(apart.start_queries, limit_ms=limit_ms, limit_rule=_QUERY_LIMIT)
     )
     return run(settings, sock, stop, validate)
 

@@ -71,6 +71,8 @@ def time_limit(engine: Any, limit_s: float) -> Iterator[None]:
 def memory_limit() -> Iterator[None]:
     """Limit the growth of the process's address space; DuckDB then raises OutOfMemoryException.
 
+    For processes that work for one caller only: other threads could not get memory, either.
+
     A query also ends sooner: DuckDB looks for an interrupt between calls of functions only, and a
     call takes time in proportion to its result.
     """

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from drover.record.batch import KEY, RECORD_COLUMNS, TIMESTAMP, TOPIC, VALUE
+from drover.transform.sql.apart import QueryProcessEndedError, QueryProcesses, query_processes
 from drover.transform.sql.engine import answer, memory_limit
 from drover.transform.sql.functions import ALLOWED, CONSTANT_ARGUMENTS, CONSTANT_MAX_CHARS
 
@@ -61,6 +62,12 @@ def parse_statement(text: str) -> Statement:
     """
     if len(text) > _MAX_CHARS:
         raise StatementError(f"must not be longer than {_MAX_CHARS} characters")
+    processes = query_processes()
+    return parse_here(text) if processes is None else _parse_apart(processes, text)
+
+
+def parse_here(text: str) -> Statement:
+    """As ``parse_statement``, in this process, whose memory is limited meanwhile."""
     import duckdb
 
     try:
@@ -70,6 +77,19 @@ def parse_statement(text: str) -> Statement:
         raise StatementError("is nested too deeply") from None
     except duckdb.Error as error:
         raise StatementError(f"does not parse: {first_line(error)}") from None
+    except MemoryError:
+        raise StatementError("needs too much memory to be parsed") from None
+
+
+def _parse_apart(processes: QueryProcesses, text: str) -> Statement:
+    try:
+        told, _ = processes.ask({"statement": text}, limit_ms=processes.limit_ms)
+    except QueryProcessEndedError:
+        raise StatementError("needs too much time or memory to be parsed") from None
+    if "error" in told:
+        raise StatementError(told["error"])
+    found = told["statement"]
+    return Statement(found["text"], found["probe"], tuple(found["computed"]), tuple(found["used"]))
 
 
 def first_line(error: Exception) -> str:

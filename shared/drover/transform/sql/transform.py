@@ -13,14 +13,9 @@ from drover.record.batch import TIMESTAMP, TOPIC, with_column
 from drover.record.errors import PassError, RowsError
 from drover.record.schema import arrow_field, schema_of
 from drover.transform.key_or_value import text_key
-from drover.transform.sql.engine import (
-    GROWTH_MAX_BYTES,
-    connection,
-    memory_limit,
-    missing_modules,
-    time_limit,
-)
-from drover.transform.sql.statement import RELATION, ROW, StatementError, parse_statement
+from drover.transform.sql.engine import missing_modules
+from drover.transform.sql.queries import FaultKind, QueryError, Result, run_query
+from drover.transform.sql.statement import ROW, StatementError, parse_statement
 from drover.transform.transform import Transform
 
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
@@ -114,37 +109,19 @@ class Sql(Transform):
                 bad[row] = error
         return RowsError(bad) if bad else None
 
-    def _run(self, text: str, relation: pa.Table) -> tuple[pa.Table, dict[str, str]]:
-        """The result, and DuckDB's types of its columns."""
-        import duckdb
-
-        engine = connection()
+    def _run(self, text: str, relation: pa.Table) -> Result:
         try:
-            engine.register(RELATION, relation)
-            with memory_limit(), time_limit(engine, self.config["timeout.ms"] / 1000):
-                result = engine.sql(text)
-                kinds = dict(zip(result.columns, map(str, result.types), strict=True))
-                return result.to_arrow_table(), kinds
-        except duckdb.InterruptException:
-            raise PassError(
-                f"the query did not end within {self.config['timeout.ms']} ms (timeout.ms)"
-            ) from None
-        except (
-            duckdb.BinderException,
-            duckdb.CatalogException,
-            duckdb.NotImplementedException,
-        ) as error:
-            # the statement does not fit the columns, so it fails for every row
-            fault = RecordError(_message(error))
-            raise RowsError(dict.fromkeys(range(relation.num_rows), fault)) from None
-        except (duckdb.OutOfMemoryException, MemoryError):
-            raise RecordError(
-                f"the query needs more than {GROWTH_MAX_BYTES // 1024**2} MiB of memory"
-            ) from None
-        except duckdb.Error as error:
-            raise RecordError(_message(error)) from None
-        finally:
-            engine.unregister(RELATION)
+            return run_query(text, relation, self.config["timeout.ms"])
+        except QueryError as error:
+            message = str(error)
+            match error.kind:
+                case FaultKind.TIME:
+                    raise PassError(message) from None
+                case FaultKind.COLUMNS:
+                    fault = RecordError(message)
+                    raise RowsError(dict.fromkeys(range(relation.num_rows), fault)) from None
+                case FaultKind.ROWS:
+                    raise RecordError(message) from None
 
 
 def _record_column(name: str, column: Any, kind: str) -> tuple[pa.Field, Any]:
@@ -173,12 +150,6 @@ def _plain(column: pa.ChunkedArray) -> Any:
     joined = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
     kind = _WIDE.get(joined.type)
     return joined if kind is None else joined.cast(kind)
-
-
-def _message(error: Exception) -> str:
-    """DuckDB's message without the statement that follows it."""
-    lines = str(error).partition("\n\nLINE ")[0].splitlines()
-    return " ".join(each.strip() for each in lines if each.strip())
 
 
 def _fault(text: str) -> str | None:

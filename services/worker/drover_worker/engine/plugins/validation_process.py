@@ -1,16 +1,20 @@
-"""Validates configs in processes that are forked for one config each.
+"""Validates configs in processes that are forked for one config each, and runs SQL in others.
 
 An engine forks the *validation process* at its start, before it has any secret and any other
 thread. For each config the validation process forks a child, which validates the config
 and sends the result. A child is killed with its own children when its time is up, so a validation
 that hangs, crashes or uses a pattern without end costs nothing but its own result. A child
 asks the engine about the cluster's topics, because the engine is connected to the brokers.
+
+The queries of the transform Sql in the engine, such as those of previews, also run in children: the
+limits of memory and time that they need are those of a process.
 """
 
 import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import select
 import signal
@@ -18,10 +22,11 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.abc import MetaPathFinder
+from multiprocessing.connection import Connection
 from typing import NoReturn, TextIO, cast
 
 import pyarrow as pa
@@ -40,7 +45,8 @@ from drover_worker.engine.plugins.threads import Raised
 from drover_worker.engine.plugins.validation import TOPICS_SKIPPED, skip_unresolved, validate
 
 WHAT = "the validation"
-#: The time limit of a validation in milliseconds, and the length of its connector.class.
+#: The time limit of a validation in milliseconds, and the length of its connector.class. Both are
+#: 0 for a process that runs SQL: it ends with its connection, and limits the time of each query.
 HEAD = struct.Struct("!II")
 CLASS_MAX_BYTES = 4 * 1024
 #: What the built-in connectors import when they check systems, by their packages.
@@ -58,6 +64,7 @@ _LIBRARIES = {
     ),
     "drover.connectors.postgres": ("psycopg",),
 }
+_SQL_LIBRARIES = ("duckdb", "drover.transform.sql.serve")
 
 
 def start_validation_process() -> socket.socket:
@@ -118,7 +125,7 @@ class _Server:
         self._plugins = PluginRegistry()
         #: By the descriptors of the processes.
         self._children: dict[int, _Child] = {}
-        #: Modules of built-in connectors.
+        #: Modules of built-in connectors, and the first of those for SQL.
         self._imported: set[str] = set()
 
     def serve(self) -> None:
@@ -126,7 +133,8 @@ class _Server:
         while True:
             now_s = time.monotonic()
             ends = [each.ends_s for each in self._children.values()]
-            wait_s = max(0.0, min(ends) - now_s) if ends else None
+            first_s = min(ends, default=math.inf)
+            wait_s = None if first_s == math.inf else max(0.0, first_s - now_s)
             control = self._control.fileno()
             ready, _, _ = select.select([control, *self._children], [], [], wait_s)
             for ended in self._children.keys() & ready:
@@ -148,15 +156,20 @@ class _Server:
         if not descriptors:
             return False
         limit_ms, length = HEAD.unpack_from(head)
-        self._import(head[HEAD.size : HEAD.size + length].decode(errors="replace"))
+        if limit_ms:
+            self._import(head[HEAD.size : HEAD.size + length].decode(errors="replace"))
+        else:
+            self._import_libraries(_SQL_LIBRARIES)
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _run(socket.socket(fileno=descriptors[0]), server, self._plugins)
+            if limit_ms:
+                _run(socket.socket(fileno=descriptors[0]), server, self._plugins)
+            _run_queries(descriptors[0], server)
         with contextlib.suppress(OSError):  # the child does the same: it may be slower
             os.setpgid(pid, pid)
         os.close(descriptors[0])
-        ends_s = time.monotonic() + limit_ms / 1000
+        ends_s = time.monotonic() + limit_ms / 1000 if limit_ms else math.inf
         self._children[os.pidfd_open(pid)] = _Child(pid, ends_s)
         return True
 
@@ -165,16 +178,27 @@ class _Server:
         module = self._plugins.built_in_module(connector_class)
         if module is None or module in self._imported:
             return
-        self._imported.add(module)
         libraries = next((each for name, each in _LIBRARIES.items() if module.startswith(name)), ())
-        for each in (module, *libraries):
-            with contextlib.suppress(ImportError):  # an extra that is not installed
-                importlib.import_module(each)
+        self._import_libraries((module, *libraries))
         # fills the caches of definitions and entry points
         config = {"connector.class": connector_class}
         validate(self._plugins, Resolution(config, config), use_systems=False)
-        gc.collect()
-        gc.freeze()  # collections in the children would copy the memory of these objects
+        _freeze()
+
+    def _import_libraries(self, libraries: Sequence[str]) -> None:
+        if libraries[0] in self._imported:
+            return
+        self._imported.add(libraries[0])
+        for each in libraries:
+            with contextlib.suppress(ImportError):  # an extra that is not installed
+                importlib.import_module(each)
+        _freeze()
+
+
+def _freeze() -> None:
+    """Keep collections in the children from copying the memory of the present objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def _run(connection: socket.socket, server: int, plugins: PluginRegistry) -> NoReturn:
@@ -188,6 +212,20 @@ def _run(connection: socket.socket, server: int, plugins: PluginRegistry) -> NoR
             if request is not None:
                 report = _answer(request, plugins, partial(_ask, connection))
                 framing.send(connection, engine_pb2.ValidationMessage(report=report))
+    finally:
+        os._exit(0)
+
+
+def _run_queries(descriptor: int, server: int) -> NoReturn:
+    """A child: answer requests of the transform Sql."""
+    try:
+        os.setpgid(0, 0)
+        process_tree.die_with_parent()
+        if os.getppid() == server:
+            _keep_only(descriptor)
+            from drover.transform.sql.serve import serve_queries
+
+            serve_queries(Connection(descriptor))
     finally:
         os._exit(0)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,7 +34,7 @@ OpenChecks = Callable[[], TopicChecks]
 
 
 class ValidationProcess:
-    """Validates configs in new processes; thread-safe."""
+    """Validates configs and runs SQL in new processes; thread-safe."""
 
     def __init__(self, control: socket.socket) -> None:
         """``control`` is the connection of ``start_validation_process``."""
@@ -77,8 +78,21 @@ class ValidationProcess:
                 request.variables.append(own.encode())
         return self._sent(request, settings.limits.validate_ms, open_checks)
 
+    def start_queries(self) -> Connection:
+        """Start a process that serves queries of the transform Sql until the connection is closed.
+
+        Raises:
+            OSError: The validation process does not run.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._start(HEAD.pack(0, 0), theirs)
+        return Connection(ours.detach())
+
     def _checks(self, settings: EngineSettings) -> TopicChecks:
-        """A new plane on Kafka: it shares its connections with others, but not its caches."""
+        """The plane for one validation; a new one on Kafka: it shares its connections with others,
+        but not its caches.
+        """
         with self._lock:
             if self._plane is None or isinstance(settings.storage, KafkaStorage):
                 self._plane = open_plane(settings, Path(os.environ[DIRECTORY_VARIABLE]))
@@ -94,9 +108,8 @@ class ValidationProcess:
         ours, theirs = socket.socketpair()
         ends_s = time.monotonic() + limit_ms / 1000
         with ours:
-            with theirs, self._lock:
-                head = HEAD.pack(limit_ms, len(name)) + name
-                socket.send_fds(self._control, [head], [theirs.fileno()])
+            with theirs:
+                self._start(HEAD.pack(limit_ms, len(name)) + name, theirs)
             ours.settimeout(limit_ms / 1000 + _MARGIN_S)
             with contextlib.suppress(OSError, framing.FramingError):
                 framing.send(ours, request)
@@ -107,6 +120,10 @@ class ValidationProcess:
             return answers.failure_of(0, WHAT, TimedOut(limit_ms))
         text = f"{WHAT} ended its process: the connector's code or a library of it crashed"
         return answers.failed(0, text, trace=text)
+
+    def _start(self, head: bytes, end: socket.socket) -> None:
+        with self._lock:
+            socket.send_fds(self._control, [head], [end.fileno()])
 
 
 def _closed() -> NoReturn:
