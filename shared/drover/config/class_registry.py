@@ -1,6 +1,6 @@
 """Finds the class that a setting names, among built-in classes and plugins."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -22,8 +22,9 @@ ClassT = TypeVar("ClassT", bound=Named)
 class ClassRegistry(Generic[ClassT]):
     """Finds classes of one kind by their simple name, full name or alias.
 
-    A plugin that fails to import is omitted, and retried on the next use; ``find`` reports its
-    error.
+    An import of a plugin runs its code, which may hang. Drover's own classes are therefore found
+    without plugins, and a plugin by its entry point without the others. A plugin that fails to
+    import is omitted, and retried on the next use; ``find`` reports its error.
 
     Args:
         what: The kind, for messages, such as "converter".
@@ -44,6 +45,7 @@ class ClassRegistry(Generic[ClassT]):
         self._built_in = built_in
         self._elsewhere = elsewhere
         self._classes: dict[str, type[ClassT]] = {}
+        self._own: Sequence[type[ClassT]] | None = None
         self._pending: list[EntryPoint] | None = None
 
     def find(self, name: str) -> type[ClassT]:
@@ -57,7 +59,12 @@ class ClassRegistry(Generic[ClassT]):
         found = self._classes.get(name)
         if found is not None:
             return found
-        broken = self._load()
+        self._load_own()
+        broken: dict[str, str] = {}
+        if name not in self._classes:
+            broken = self._load_plugins(lambda entry: name in _names_of(entry))
+        if name not in self._classes and name not in broken:
+            self._load_plugins(lambda _: True)  # it may be an alias
         if name in self._classes:
             return self._classes[name]
         if name in broken:
@@ -74,29 +81,42 @@ class ClassRegistry(Generic[ClassT]):
         )
 
     def names(self) -> list[str]:
-        """The simple names of all classes, sorted."""
-        return sorted({each.__name__ for each in self})
+        """The simple names of all classes, sorted. Imports plugins."""
+        return _names(self)
+
+    def own_names(self) -> list[str]:
+        """The simple names of Drover's own classes, sorted."""
+        return _names(self._load_own())
 
     def __iter__(self) -> Iterator[type[ClassT]]:
-        self._load()
+        self._load_plugins(lambda _: True)
         return iter(dict.fromkeys(list(self._classes.values())))
 
-    def _load(self) -> dict[str, str]:
-        """Import what is not imported yet, and return the errors of plugins by their names.
+    def _load_own(self) -> Sequence[type[ClassT]]:
+        """Import Drover's own classes.
 
         A thread may see the classes of another thread's import before it has ended; it then
         imports the rest itself.
         """
+        if self._own is None:
+            own = PLUGIN_IMPORTS.run(f"every {self._what} of Drover", self._built_in)
+            self._add(own)
+            self._own = own
+        return self._own
+
+    def _load_plugins(self, is_wanted: Callable[[EntryPoint], bool]) -> dict[str, str]:
+        """Import the plugins that are not imported yet, and return the errors by their names."""
+        self._load_own()
         if self._pending is None:
-            self._add(PLUGIN_IMPORTS.run(f"every {self._what} of Drover", self._built_in))
             self._pending = list(entry_points(group=self._group))
         broken: dict[str, str] = {}
-        for entry in self._pending:
+        for entry in filter(is_wanted, self._pending):
             try:
                 self._add([PLUGIN_IMPORTS.run(f"{entry.name} = {entry.value}", entry.load)])
                 self._pending = [each for each in self._pending if each != entry]
             except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
-                broken[entry.name] = broken[entry.value] = f"{type(error).__name__}: {error}"
+                fault = f"{type(error).__name__}: {error}"
+                broken.update(dict.fromkeys(_names_of(entry), fault))
         return broken
 
     def _add(self, classes: Sequence[type[ClassT]]) -> None:
@@ -104,3 +124,13 @@ class ClassRegistry(Generic[ClassT]):
             full_name = f"{each.__module__}.{each.__qualname__}"
             for name in (each.__name__, full_name, *each.aliases):
                 self._classes.setdefault(name, each)
+
+
+def _names(classes: Iterable[type[object]]) -> list[str]:
+    return sorted({each.__name__ for each in classes})
+
+
+def _names_of(entry: EntryPoint) -> set[str]:
+    """The names of a plugin's class that are known before its import."""
+    dotted = entry.value.split("[")[0].strip().replace(":", ".")
+    return {entry.name, entry.value, dotted, dotted.rpartition(".")[2]}

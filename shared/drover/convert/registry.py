@@ -48,7 +48,7 @@ def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigD
         setting,
         ConfigType.CLASS,
         default=None,
-        documentation=f"The converter: {', '.join(CONVERTERS.names())}, or another class.",
+        documentation=f"The converter: {', '.join(CONVERTERS.own_names())}, or another class.",
         group="Converters",
         validator=Check(_fault),
     )

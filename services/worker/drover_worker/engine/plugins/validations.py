@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
@@ -69,7 +69,7 @@ class ValidationProcess:
         )
         open_checks: OpenChecks = _closed
         if wanted.use_systems:
-            open_checks = partial(self._checks, settings)
+            open_checks = cache(partial(self._checks, settings))
             request.config_providers = json.dumps(settings.config_providers)
             request.storage.CopyFrom(storage_facts(open_checks))
             request.variables.extend(environment)
