@@ -34,7 +34,7 @@ from drover.rpc.settings import (
 )
 from drover.security.signatures import ALGORITHMS
 from drover_worker.core.context import HerderSettings
-from drover_worker.core.engine_resources import HEAPS_PER_ENGINE, Machine
+from drover_worker.core.engine_resources import HEAPS_PER_ENGINE, OWN_ENGINES_MAX, Machine
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
@@ -120,6 +120,8 @@ class WorkerSettings(ServiceSettings):
             turn off Spark's authentication or encryption, or turn on its UI.
         engine: Where connectors without the setting ``engine`` run: in one ``shared`` engine, or
             each in its ``own``.
+        own_engines_max: How many connectors of this worker may have their own engine at the same
+            time. More are rejected, or fail until there is room after a rebalance.
         converters: Default converters for connectors that set none, with their settings, as a JSON
             object in the form of a connector's config: ``{"value.converter": "JsonConverter",
             "value.converter.schemas.enable": "false"}``.
@@ -164,6 +166,7 @@ class WorkerSettings(ServiceSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     engine: Literal["shared", "own"] = "shared"
+    own_engines_max: Annotated[int, Field(ge=0, le=1_000)] = OWN_ENGINES_MAX
     converters: JsonTexts = Field(default_factory=dict)
     gateway_secrets: Literal["masked", "admin"] = "masked"
     config_providers: JsonObjects = Field(default_factory=dict)
@@ -325,6 +328,7 @@ class WorkerSettings(ServiceSettings):
             signature_algorithm=self.inter_worker_signature_algorithm,
             verification_algorithms=self.verification_algorithms,
             own_engines=self.engine == OWN,
+            own_engines_max=self.own_engines_max,
         )
 
     def engine_settings(self, slot: EngineSlot = SHARED) -> EngineSettings:
@@ -375,6 +379,7 @@ class WorkerSettings(ServiceSettings):
             core_count=len(os.sched_getaffinity(0)),
             heap_bytes=size_bytes(heap) or default_bytes,
             own_by_default=self.engine == OWN,
+            own_engines_max=self.own_engines_max,
             is_local=is_local_master(self.spark_master),
         )
 

@@ -86,3 +86,20 @@ def test_unknown_memory_is_not_checked() -> None:
 
 def test_malformed_values_have_no_second_violation() -> None:
     assert not texts({**OWN, "engine.memory": "much", "engine.cores": "some"})
+
+
+def test_one_own_engine_too_many_is_rejected_with_the_setting() -> None:
+    others = [EngineSlot(f"own/{n}", GIB // 8) for n in range(7)]
+    few = replace(MACHINE, own_engines_max=7)
+    suspect = EngineSlot("suspects/1", GIB // 8)
+    assert not texts(OWN, few, *others[:6], suspect)
+    (found,) = texts(OWN, few, *others)
+    assert found == (
+        'config["engine"] would be one own engine too many: this worker has 7 own engines (own/0,'
+        " own/1, own/2, own/3, own/4 and 2 more), and DROVER_OWN_ENGINES_MAX allows 7. Use the"
+        " shared engine, stop another connector with engine=own, or add a worker; an operator of"
+        " the worker may change the setting"
+    )
+    assert not texts({"name": "orders"}, few, *others)
+    (found,) = texts({"name": "orders"}, replace(few, own_by_default=True), *others)
+    assert "DROVER_OWN_ENGINES_MAX" in found

@@ -204,3 +204,20 @@ def test_the_default_of_the_worker_applies() -> None:
     herder.settle_as_leader()
     herder.run_engine()
     assert places(herder) == {"a": "shared", "a-0": "shared", "b": "own/b", "b-0": "own/b"}
+
+
+def test_more_own_engines_than_the_worker_may_have_wait_for_room() -> None:
+    settings = HerderSettings(worker_id=ME, group_id="drover", own_engines=True, own_engines_max=1)
+    herder = HerderDriver(settings)
+    herder.ready(entry("a", tasks=1), entry("b", tasks=1))
+    herder.settle_as_leader()
+    herder.run_engine()
+    assert herder.herder.context.engines.up == {SHARED, EngineSlot("own/a")}
+    assert herder.states() == {"a": "RUNNING", "a-0": "RUNNING", "b": "FAILED", "b-0": "FAILED"}
+    told = herder.herder.work.connectors["b"].failure or ""
+    assert "has 1 own engines (own/a), and DROVER_OWN_ENGINES_MAX allows 1" in told
+    assert "an operator of the worker may change the setting" in told
+    herder.put("a", config={**connector_config("a"), "engine": "shared"})
+    herder.run_engine()
+    assert herder.herder.context.engines.up == {SHARED, EngineSlot("own/b")}
+    assert set(herder.states().values()) == {"RUNNING"}

@@ -8,6 +8,7 @@ from drover.model.failures import FailureHistory
 from drover.model.status import RecordCounts, RunState, Status, StatusKey, StatusWrite
 from drover_worker.core.causes import Cause
 from drover_worker.core.config.view import ConfigView
+from drover_worker.core.engine_resources import OWN_ENGINES_MAX
 from drover_worker.core.engine_slots import SHARED, EngineSlots
 from drover_worker.core.events import HerderEvent
 from drover_worker.core.instructions import HerderInstruction, WriteStatus
@@ -48,6 +49,7 @@ class HerderSettings:
         signature_algorithm: The algorithm of this worker's signatures on calls to other workers.
         verification_algorithms: The accepted algorithms of other workers' signatures.
         own_engines: A connector without the setting ``engine`` has its own engine.
+        own_engines_max: How many own engines may run at the same time.
         time_text: The text of a time in ms since the epoch, for statuses.
     """
 
@@ -75,6 +77,7 @@ class HerderSettings:
     signature_algorithm: str = "HmacSHA256"
     verification_algorithms: Sequence[str] = ("HmacSHA256",)
     own_engines: bool = False
+    own_engines_max: int = OWN_ENGINES_MAX
     time_text: Callable[[int], str] = str
 
 

@@ -17,6 +17,9 @@ from drover_worker.core.engine_slots import EngineSlot
 #: The memory of an engine without a limit, as a multiple of its heap: the JVM's other memory and
 #: the Python processes.
 HEAPS_PER_ENGINE = 2
+#: The setting of a worker with the maximum number of own engines, and its default.
+OWN_ENGINES_VARIABLE, OWN_ENGINES_MAX = "DROVER_OWN_ENGINES_MAX", 32
+_NAMES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Machine:
         heap_bytes: The heap of the shared engine, and of an own engine without ``engine.memory``.
         own_by_default: ``DROVER_ENGINE`` is ``own``.
         is_local: The engine's passes run on this machine.
+        own_engines_max: How many own engines may run at the same time.
     """
 
     memory_bytes: int | None
@@ -36,6 +40,7 @@ class Machine:
     heap_bytes: int
     own_by_default: bool = False
     is_local: bool = True
+    own_engines_max: int = OWN_ENGINES_MAX
 
     @property
     def engine_bytes(self) -> int:
@@ -68,6 +73,10 @@ def engine_violations(
     elif choice.cores is not None and choice.cores > machine.core_count:
         text = f"must be at most {machine.core_count}, the cores of this worker's machine"
         found.append(Violation(_field(ENGINE_CORES), f"{text}, not {choice.cores}"))
+    own = [each for each in others if each.is_own]
+    if len(own) >= machine.own_engines_max:
+        text = too_many_text(own, machine.own_engines_max)
+        found.append(Violation(_field(ENGINE), f"would be one own engine too many: {text}"))
     fault = _memory_fault(choice, machine, others)
     if fault:
         name = ENGINE_MEMORY if choice.memory_bytes is not None else ENGINE
@@ -92,6 +101,17 @@ def _memory_fault(choice: EngineChoice, machine: Machine, others: Sequence[Engin
         f" left: {size_text(machine.memory_bytes)} (the limit of its machine or control group)"
         f" - {terms} = {size_text(left_bytes)}. Lower {ENGINE_MEMORY} of this or another connector,"
         " use the shared engine, or give the worker more memory"
+    )
+
+
+def too_many_text(own: Sequence[EngineSlot], own_engines_max: int) -> str:
+    """Why there cannot be another own engine besides ``own``, and who may change that."""
+    names = ", ".join(each.name for each in own[:_NAMES_MAX])
+    more = f" and {len(own) - _NAMES_MAX} more" if len(own) > _NAMES_MAX else ""
+    return (
+        f"this worker has {len(own)} own engines ({names}{more}), and {OWN_ENGINES_VARIABLE} allows"
+        f" {own_engines_max}. Use the shared engine, stop another connector with {ENGINE}={OWN}, or"
+        " add a worker; an operator of the worker may change the setting"
     )
 
 

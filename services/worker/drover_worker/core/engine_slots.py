@@ -24,6 +24,11 @@ class EngineSlot:
     memory_bytes: int | None = None
     cores: int | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is for one connector that asks for it."""
+        return self.name.startswith(f"{OWN}/")
+
     def __str__(self) -> str:
         return self.name
 

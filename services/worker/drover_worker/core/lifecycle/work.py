@@ -1,12 +1,13 @@
 """The connectors and tasks that this worker runs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from drover.model.engines import OWN
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from drover_worker.core.context import Context
+from drover_worker.core.engine_resources import too_many_text
 from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.core.instructions import StartEngine, StopEngine
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
@@ -195,6 +196,11 @@ class Work:
 
     def advance(self, on_change: Callable[[Lifecycle], None]) -> None:
         """Advance every marked lifecycle and call ``on_change`` with it."""
+        self._advance_touched(on_change)
+        if self._refuse_engines():
+            self._advance_touched(on_change)
+
+    def _advance_touched(self, on_change: Callable[[Lifecycle], None]) -> None:
         touched, self._touched = self._touched, {}
         for key in touched:
             item = self.find(key)
@@ -256,12 +262,33 @@ class Work:
     def _change_engines(self) -> None:
         """Start engines that are needed now, and stop the ones that nothing needs."""
         needed = set(self._needed.values()) if self._needed else set()
+        needed -= self._refused(needed)
         for engine in sorted(self._engines - needed, key=str):
             self._context.engines.up.discard(engine)
             self._context.emit(StopEngine(engine))
         for engine in sorted(needed - self._engines, key=str):
             self._context.emit(StartEngine(engine))
         self._engines = needed
+
+    def _refused(self, needed: Collection[EngineSlot]) -> set[EngineSlot]:
+        """The own engines for which there is no room; those that run stay."""
+        own = [each for each in needed if each.is_own]
+        own.sort(key=lambda each: (each not in self._engines, each.name))
+        return set(own[self._context.settings.own_engines_max :])
+
+    def _refuse_engines(self) -> bool:
+        """Fail what waits for an engine without room; it starts when there is room."""
+        refused = self._refused(set(self._needed.values())) if self._needed else set()
+        found = False
+        for key, engine in self._needed.items() if refused else ():
+            item = self.find(key)
+            if engine in refused and item is not None and item.failure is None:
+                own = sorted((each for each in self._engines if each.is_own), key=str)
+                text = too_many_text(own, self._context.settings.own_engines_max)
+                item.engine_not_started(self._context, f"its own engine is not started: {text}")
+                self.touch(key)
+                found = True
+        return found
 
     def _remove(self, key: StatusKey) -> None:
         if isinstance(key, TaskId):
