@@ -8,7 +8,10 @@ first. Messages do not reveal whether a file outside of the directories exists.
 import glob
 import json
 import os
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +24,9 @@ DENIED_VARIABLE = "DROVER_DENIED_FILES"
 _SYSTEM = ("/proc", "/sys", "/dev")
 _PLAIN = ("/dev/shm", "/dev/null")
 _SHOWN_MAX_CHARS = 200
+_OF_WORKER = "must not be used: it belongs to the worker, and connectors never access its files"
+#: Files of the worker that a file with several names is compared with.
+_LINKS_MAX = 100_000
 #: Linux's limit for a path; checks take time for each directory in it.
 _PATH_MAX_BYTES = 4096
 
@@ -91,8 +97,11 @@ def root_fault(path: str, environment: Mapping[str, str] = os.environ) -> str | 
         _is_below(real, each) for each in _PLAIN
     ):
         return f"must not be used: connectors never access {', '.join(_SYSTEM)}"
-    if any(_is_below(real, os.path.realpath(each)) for each in _denied(environment)):
-        return "must not be used: it belongs to the worker, and connectors never access its files"
+    denied = _denied(environment)
+    if any(_is_below(real, os.path.realpath(each)) for each in denied):
+        return _OF_WORKER
+    with suppress(OSError):
+        return _link_fault(os.stat(real), denied)  # noqa: PTH116 - Path.stat is the same
     return None
 
 
@@ -116,7 +125,9 @@ def check_opened(descriptor: int, path: str) -> None:
     if ROOTS_VARIABLE not in os.environ:
         return
     opened = Path(f"/proc/self/fd/{descriptor}")
-    fault = root_fault(str(opened.readlink()) if opened.exists() else path)
+    fault = root_fault(str(opened.readlink()) if opened.exists() else path) or _link_fault(
+        os.fstat(descriptor), _denied(os.environ)
+    )
     if fault is not None:
         raise ForbiddenPathError(f"{path} {fault}")
 
@@ -137,6 +148,30 @@ def in_allowed_directories(paths: Iterable[str]) -> list[str]:
 def _denied(environment: Mapping[str, str]) -> list[str]:
     text = environment.get(DENIED_VARIABLE)
     return [] if text is None else [str(each) for each in json.loads(text)]
+
+
+def _link_fault(status: os.stat_result, denied: Iterable[str]) -> str | None:
+    """The fault of a file that is one of the worker's by another name (a hard link), or None."""
+    if status.st_nlink < 2 or stat.S_ISDIR(status.st_mode):
+        return None
+    count = 0
+    for each in denied:
+        for path in chain((each,), _files_below(each)):
+            count += 1
+            if count > _LINKS_MAX:
+                return (
+                    "must not be used: it has several names (hard links), and one of them may be "
+                    "a file of the worker, which has too many files to compare; copy the file"
+                )
+            with suppress(OSError):
+                if os.path.samestat(os.lstat(path), status):
+                    return _OF_WORKER
+    return None
+
+
+def _files_below(directory: str) -> Iterator[str]:
+    for parent, _, names in os.walk(directory):
+        yield from (os.path.join(parent, each) for each in names)  # noqa: PTH118 - many files
 
 
 def _fixed_part(pattern: str) -> str:

@@ -13,6 +13,7 @@ from drover.connectors.files.lines.output_file import OutputFile
 from drover.connectors.files.lines.tailed_files import TailedFile
 from drover.connectors.files.storage.file_identity import FileError, open_file
 from drover.model.ids import Term
+from drover.policy import files as policy_files
 from drover.policy.files import (
     DENIED_VARIABLE,
     ROOTS_VARIABLE,
@@ -115,6 +116,34 @@ def test_files_of_the_worker_are_refused_whatever_the_roots(roots: Path) -> None
         assert "belongs to the worker" in (root_fault(f"{roots}/{path}", environment) or "")
     for path in ("data2", "key.pem.old", "key"):
         assert root_fault(f"{roots}/{path}", environment) is None
+
+
+def test_a_hard_link_to_a_file_of_the_worker_is_refused(
+    roots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = roots.parent / "data"
+    (data / "engine").mkdir(parents=True)
+    files = [data / "config.db", data / "engine" / "part", roots.parent / "key.pem"]
+    for each in files:
+        each.write_text("key")
+        (roots / f"{each.name}.link").hardlink_to(each)
+    (roots / "own").write_text("x")
+    (roots / "second name").hardlink_to(roots / "own")
+    monkeypatch.setenv(DENIED_VARIABLE, json.dumps([str(data), str(files[2])]))
+    for each in files:
+        link = roots / f"{each.name}.link"
+        assert "belongs to the worker" in (root_fault(str(link)) or "")
+        with link.open() as file, pytest.raises(ForbiddenPathError, match="belongs to the worker"):
+            check_opened(file.fileno(), str(roots / "own"))
+        with pytest.raises(FileError, match="belongs to the worker"):
+            TailedFile(str(link)).plan(max_bytes=100, max_lines=10, range_bytes=100)
+        with pytest.raises(ForbiddenPathError, match="belongs to the worker"):
+            OutputFile(str(link), connector="c", term=Term(1, 1)).open(0)
+        assert each.read_text() == "key"
+    assert root_fault(str(roots / "second name")) is None
+    monkeypatch.setattr(policy_files, "_LINKS_MAX", 1)
+    assert "copy the file" in (root_fault(str(roots / "second name")) or "")
+    assert root_fault(str(roots / "link.csv")) is None
 
 
 def test_a_message_does_not_tell_whether_a_file_outside_exists(roots: Path) -> None:
