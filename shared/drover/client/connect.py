@@ -171,10 +171,15 @@ class ConnectClient:
         return await self._call(self._stub.PutConnectorConfig, request, timeout_s=timeout_s)
 
     async def plan_connector_config(
-        self, name: str, config: ConfigMap, *, timeout_s: float = ADMIN_TIMEOUT_S
+        self,
+        name: str,
+        config: ConfigMap,
+        *,
+        keep_masked: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.PlanConnectorConfigResponse:
         """Plan the changes of ``put_connector_config``; nothing is written."""
-        request = pb.PlanConnectorConfigRequest(name=name, config=config)
+        request = pb.PlanConnectorConfigRequest(name=name, config=config, keep_masked=keep_masked)
         return await self._call(self._stub.PlanConnectorConfig, request, timeout_s=timeout_s)
 
     async def patch_connector_config(
@@ -346,10 +351,19 @@ class ConnectClient:
         return await self._call(self._stub.ValidateConfig, request, timeout_s=timeout_s)
 
     async def preview_connector(
-        self, config: ConfigMap, *, row_count: int = 0, timeout_s: float = ADMIN_TIMEOUT_S
+        self,
+        config: ConfigMap,
+        *,
+        row_count: int = 0,
+        keep_masked: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> Preview:
-        """Preview a connector on ``row_count`` records, 10 by default; nothing is written."""
-        request = pb.PreviewConnectorRequest(config=config, row_count=row_count)
+        """Preview a connector on ``row_count`` records, 10 by default; nothing is written.
+        ``keep_masked`` as in ``put_connector_config``, for the connector that the config names.
+        """
+        request = pb.PreviewConnectorRequest(
+            config=config, row_count=row_count, keep_masked=keep_masked
+        )
         response = await self._call(self._stub.PreviewConnector, request, timeout_s=timeout_s)
         return response.preview
 

@@ -146,3 +146,34 @@ async def test_a_patch_with_a_mask_keeps_the_secret(existing: RunningWorker) -> 
             await existing.stub.PatchConnectorConfig(patch, timeout=20)
         assert fields(caught.value) == [f'config["{next(iter(patch.set))}"]']
     assert stored(existing)["db.login"] == SECRET
+
+
+async def test_a_plan_and_a_preview_keep_masked_secrets_on_request(
+    existing: RunningWorker,
+) -> None:
+    config = {**await read(existing), "tasks.max": "2", "topic": "x"}
+    plan = pb.PlanConnectorConfigRequest(name="a", config=config, keep_masked=True)
+    planned = await existing.stub.PlanConnectorConfig(plan, timeout=20)
+    assert [each.name for each in planned.changes] == ["tasks.max", "topic"]
+    preview = pb.PreviewConnectorRequest(config=config, row_count=2, keep_masked=True)
+    previewed = await existing.stub.PreviewConnector(preview, timeout=20)
+    assert len(previewed.preview.rows) == 2
+    assert SECRET not in f"{planned}{previewed}"
+    # the put has the plan's hash, so the plan had the stored secret
+    put = pb.PutConnectorConfigRequest(
+        name="a", config=config, keep_masked=True, plan_hash=planned.plan_hash
+    )
+    await existing.stub.PutConnectorConfig(put, timeout=20)
+    assert (stored(existing)["db.login"], stored(existing)["tasks.max"]) == (SECRET, "2")
+    refused = {"name": "a", "connector.class": SOURCE, "db.token": MASK}
+    plan, preview = (
+        pb.PlanConnectorConfigRequest(name="a", config=refused, keep_masked=True),
+        pb.PreviewConnectorRequest(config=refused, keep_masked=True),
+    )
+    for call in (
+        existing.stub.PlanConnectorConfig(plan, timeout=20),
+        existing.stub.PreviewConnector(preview, timeout=20),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert fields(caught.value) == ['config["db.token"]']

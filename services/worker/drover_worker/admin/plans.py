@@ -18,6 +18,7 @@ from drover.model.config import ConfigMap
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import check_config
 from drover_worker.admin.config_difference import ConfigDifference
+from drover_worker.admin.masking import kept_values
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core.config.checks import config_error, sink_group_violations
@@ -50,6 +51,8 @@ class ConnectorPlans:
         """
         name = request.name or request.config.get("name", "").strip()
         config = dict(request.config)
+        if request.keep_masked:
+            config |= kept_values(config, await self._reads.stored_config(name, call.deadline))
         await check_config(name, config, self._engine.find_faults, call.principal.name)
         config["name"] = name
         await self._reads.prepare(call.deadline)

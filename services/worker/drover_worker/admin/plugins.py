@@ -118,6 +118,9 @@ class Plugins:
             )
         config = {"name": _UNNAMED, **request.config}
         name = config["name"].strip()
+        if request.keep_masked:
+            stored = await self._reads.stored_config(request.config.get("name", ""), call.deadline)
+            config |= kept_values(config, stored)
         caller = call.principal.name
         await check_config(name, config, self._engine.find_faults, caller)
         answer = await self._engine.validate(config, caller)
