@@ -11,6 +11,7 @@ import structlog
 from drover.errors import DroverError, Reason, UnauthenticatedError
 from drover.rpc.logs import current_request_id
 from drover_gateway.console.audit import AuditPages
+from drover_gateway.console.config_form import ConfigFormPages
 from drover_gateway.console.connector import ConnectorPages
 from drover_gateway.console.connectors import ConnectorsPages
 from drover_gateway.console.dead_letters import DeadLettersPages
@@ -28,6 +29,8 @@ from drover_gateway.console.frame import (
 )
 from drover_gateway.console.html import Html, tag
 from drover_gateway.console.http import (
+    CONFIG_MAX_BYTES,
+    FORM_MAX_BYTES,
     YEAR_S,
     ClientGoneError,
     Form,
@@ -110,10 +113,13 @@ class ConsoleApplication:
         self._sessions = sessions
         self._streams = Streams(stopping)
         context = Context(workers, views, ShownViews(), Topics())
+        config_form = ConfigFormPages(context, sessions)
+        self._refused_forms = config_form.refused
         pages: Sequence[Pages] = (
             OverviewPages(context),
             ConnectorsPages(context),
             ConnectorPages(context),
+            config_form,
             TopicsPages(context),
             DeadLettersPages(context),
             WorkersPages(context),
@@ -185,15 +191,20 @@ class ConsoleApplication:
                 raise _no_page(known=path in self._paths)
             form = Form()
             if method == "POST":
-                form = await form_of(scope, receive)
+                keeps_input = path in self._refused_forms
+                form = await form_of(
+                    scope, receive, CONFIG_MAX_BYTES if keeps_input else FORM_MAX_BYTES
+                )
                 token = form.one(FORM_TOKEN)
                 if is_new or not self._sessions.accepts_form(visit.session, path, token):
-                    raise PageError(
-                        403,
-                        "The form is no longer valid",
-                        "Its session has ended. Nothing was changed: load the page again, and"
-                        " submit the form there.",
-                    )
+                    if not keeps_input:
+                        raise PageError(
+                            403,
+                            "The form is no longer valid",
+                            "Its session has ended. Nothing was changed: load the page again, and"
+                            " submit the form there.",
+                        )
+                    handler = self._refused_forms[path]
             request = Request(
                 scope=scope,
                 path=path,

@@ -125,6 +125,7 @@ def filters_html(filters: Filters, summary: Summary) -> Html:
         _select("Order", "sort", filters.sort, {}, _SORT_LABELS),
         tag("button", "Apply"),
         tag("a", "Clear", href=CONNECTORS) if not filters.selects_all else None,
+        tag("a", "New connector", href="/ui/connector/new"),
         tag("fieldset", tag("legend", "State"), *states, class_="states"),
         action=CONNECTORS,
         method="get",

@@ -8,6 +8,8 @@ from drover_gateway.server import Receive, Scope, Send
 
 YEAR_S = 365 * 24 * 3600
 FORM_MAX_BYTES = 1024 * 1024
+#: A form with a config of 1 MiB, whose characters may take three bytes each.
+CONFIG_MAX_BYTES = 4 * 1024 * 1024
 _FIELDS_MAX = 25_000
 _FORM_TYPE = "application/x-www-form-urlencoded"
 #: No inline script or style, nothing of other hosts, no frame around a page. ``same-origin``, since
@@ -90,8 +92,8 @@ def cookies_of(headers: Sequence[tuple[bytes, bytes]]) -> Mapping[str, str]:
     return found
 
 
-async def form_of(scope: Scope, receive: Receive) -> Form:
-    """The fields of a submitted form.
+async def form_of(scope: Scope, receive: Receive, max_bytes: int = FORM_MAX_BYTES) -> Form:
+    """The fields of a submitted form of at most ``max_bytes``.
 
     Raises:
         PageError: The body is no form, or too large.
@@ -107,8 +109,8 @@ async def form_of(scope: Scope, receive: Receive) -> Form:
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         body += message.get("body", b"")
-        if len(body) > FORM_MAX_BYTES:
-            text = f"A form may have {FORM_MAX_BYTES:,} bytes. Select fewer connectors at a time."
+        if len(body) > max_bytes:
+            text = f"A form may have {max_bytes:,} bytes: use the command line for larger ones."
             raise PageError(413, "The form is too large", text)
         if not message.get("more_body"):
             return _parsed(bytes(body))

@@ -26,6 +26,8 @@ _PART_CHARS = 3_500
 _PARTS_MAX = 5
 _SECURE_NAME = "__Host-drover"
 _PLAIN_NAME = "drover-session"
+#: What is sealed, in place of the cookie's name.
+_FORM = b"form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,26 @@ class Sessions:
             hmac.compare_digest(self._form_token(key, session, form).encode(), sent)
             for key in self._keys
         )
+
+    def seal(self, text: str) -> str:
+        """A text that a page can send back, and that the browser cannot read."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = _cipher(self._keys[0]).encrypt(nonce, text.encode(), _FORM)
+        return base64.urlsafe_b64encode(nonce + sealed).decode()
+
+    def unseal(self, sealed: str) -> str | None:
+        """The text of ``seal``; None if no key fits."""
+        from cryptography.exceptions import InvalidTag
+
+        for key in self._keys:
+            try:
+                data = base64.urlsafe_b64decode(sealed.encode("ascii"))
+                return (
+                    _cipher(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _FORM).decode()
+                )
+            except (InvalidTag, ValueError):
+                continue
+        return None
 
     @staticmethod
     def _form_token(key: bytes, session: Session, form: str) -> str:

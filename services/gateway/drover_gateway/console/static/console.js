@@ -306,3 +306,101 @@ setInterval(() => showTimes(document), TIMES_EVERY_MS);
 watchFilters();
 if (byId("stream")) stream = new Stream(byId("stream"));
 watchFollowing();
+
+// --- config form -------------------------------------------------------------------------------
+
+const CHECK_DELAY_MS = 400;
+// fields without an effect on the config until their button is pressed
+const NOT_CHECKED = ["new-name", "new-value", "filter"];
+
+function watchConfigForm() {
+  const form = byId("config-form");
+  if (!form) return;
+  let timer = 0;
+  let running = null;
+  let isChanged = false;
+  const check = async () => {
+    running?.abort();
+    running = new AbortController();
+    const fields = new URLSearchParams(new FormData(form));
+    NOT_CHECKED.forEach((name) => fields.delete(name));
+    fields.set("do", "check");
+    fields.set("part", "checks");
+    try {
+      const url = form.getAttribute("action");
+      const response = await fetch(url, { method: "POST", body: fields, signal: running.signal, redirect: "manual" });
+      const html = await response.text();
+      if (!response.ok || !html.startsWith('<div id="checks"')) throw new Error(String(response.status));
+      showChecks(html);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      byId("checks-state").textContent = "The last change was not checked. Press Validate to see why.";
+    }
+  };
+  form.addEventListener("input", (event) => {
+    isChanged = true;
+    if (form.dataset.liveCheck === undefined) return;
+    if (NOT_CHECKED.includes(event.target.name) || event.target.name === "rows") return;
+    clearTimeout(timer);
+    timer = setTimeout(check, CHECK_DELAY_MS);
+  });
+  form.addEventListener("submit", () => {
+    isChanged = false;
+    clearTimeout(timer);
+    running?.abort();
+  });
+  // what was entered is on this page only
+  window.addEventListener("beforeunload", (event) => isChanged && event.preventDefault());
+}
+
+// What the user entered stays: only faults, choices and visibility are replaced.
+function showChecks(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  const fresh = template.content;
+  const list = fresh.querySelector("#checks-list");
+  const count = list.querySelectorAll(".faults.bad > li").length;
+  byId("checks-state").textContent = count ? `Errors: ${count.toLocaleString("en")}` : "No errors";
+  byId("checks-list").replaceWith(list);
+  const settings = byId("settings");
+  let lastGroup = null;
+  for (const group of [...fresh.querySelectorAll("#settings > section")]) {
+    let own = byId(group.id);
+    if (!own) {
+      own = group.cloneNode(false);
+      own.append(group.querySelector("h2"));
+      lastGroup ? lastGroup.after(own) : settings.prepend(own);
+    }
+    let last = own.querySelector("h2");
+    for (const setting of [...group.querySelectorAll(".setting")]) {
+      const old = byId(setting.id);
+      if (old && own.contains(old)) {
+        showCheck(old, setting);
+        last = old;
+      } else {
+        old?.remove();
+        last.after(setting);
+        last = setting;
+      }
+      last.isFresh = true;
+    }
+    own.hidden = ![...own.querySelectorAll(".setting")].some((each) => !each.hidden);
+    lastGroup = own;
+  }
+  for (const setting of settings.querySelectorAll(".setting")) {
+    if (!setting.isFresh && !setting.contains(document.activeElement)) setting.remove();
+    setting.isFresh = false;
+  }
+}
+
+function showCheck(old, setting) {
+  old.querySelector(".notes").replaceWith(setting.querySelector(".notes"));
+  const choices = setting.querySelector("datalist");
+  if (choices) old.querySelector("datalist")?.replaceWith(choices);
+  const invalid = setting.querySelector("[id$='-v']")?.getAttribute("aria-invalid");
+  const field = old.querySelector("[id$='-v']");
+  invalid ? field?.setAttribute("aria-invalid", invalid) : field?.removeAttribute("aria-invalid");
+  if (!old.contains(document.activeElement)) old.hidden = setting.hidden;
+}
+
+watchConfigForm();
