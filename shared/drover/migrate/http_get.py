@@ -1,24 +1,17 @@
-"""GET requests to a server that is not trusted: bounded in time, size and number of headers.
-
-The standard library's client alone has no limit for a whole response: a server that sends one byte
-a second keeps it for ever.
-"""
+"""GET requests to a server that is not trusted: bounded in time, size and number of headers."""
 
 import http.client
-import socket
 import ssl
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
+from drover.policy.bounded_http import BoundedConnection
 from drover.policy.egress import AllowedHosts, ForbiddenHostError, host_of
 from drover.policy.foreign_errors import connection_text, response_text, shown_url
 
 _PART_BYTES = 64 * 1024
-_CONNECT_S = 10.0
 _REDIRECTS = range(300, 400)
 
 
@@ -116,15 +109,10 @@ class Getter:
             RequestError: The status is not 200, or the request failed.
         """
         what = f"GET {self._shown}{path.partition('?')[0]}"
-        connection = _Connection(self._host, self._port, self._allowed, self._context())
-        deadline = threading.Timer(self._request_s, connection.abort)
-        deadline.daemon = True
-        deadline.start()
+        connection = BoundedConnection(self._host, self._port, self._allowed, self._context())
         try:
-            response = self._exchanged(what, path, connection)
-            if connection.aborted:  # the client may take what has arrived for a whole response
-                raise TimeoutError
-            return response
+            with connection.closed_after(self._request_s):
+                return self._exchanged(what, path, connection)
         except ForbiddenHostError as error:
             raise RequestError(f"{what}: {error}") from None
         except (OSError, http.client.HTTPException, ValueError, RequestError) as error:
@@ -134,14 +122,11 @@ class Getter:
             if isinstance(error, RequestError):
                 raise
             raise RequestError(f"{what}: {connection_text(error)}") from None
-        finally:
-            deadline.cancel()
-            connection.close()
 
     def _context(self) -> ssl.SSLContext | None:
         return self._tls if self._scheme == "https" else None
 
-    def _exchanged(self, what: str, path: str, connection: "_Connection") -> Response:
+    def _exchanged(self, what: str, path: str, connection: BoundedConnection) -> Response:
         connection.request("GET", self._prefix + path, headers=self._headers)
         with connection.getresponse() as response:
             status = response.status
@@ -171,62 +156,6 @@ class Getter:
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         return bytes(body)
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection to a checked address; another thread can end it."""
-
-    def __init__(
-        self, host: str, port: int, allowed: AllowedHosts, tls: ssl.SSLContext | None
-    ) -> None:
-        super().__init__(host, port, timeout=_CONNECT_S)
-        self.aborted = False
-        self._allowed = allowed
-        self._tls = tls
-        self._open: socket.socket | None = None
-
-    def connect(self) -> None:
-        """Connect to the first address that accepts the connection."""
-        addresses = self._allowed.addresses(self.host, self.port)
-        started = time.monotonic()
-        failed: OSError | None = None
-        for each in addresses:
-            if self._is_late() or time.monotonic() > started + _CONNECT_S:
-                break
-            try:
-                connected = socket.create_connection((each, self.port), _CONNECT_S)
-            except OSError as error:
-                failed = error
-                continue
-            # the time limit is the timer's: it covers the whole exchange
-            connected.settimeout(None)
-            if self._tls is not None:
-                connected = self._tls.wrap_socket(
-                    connected, server_hostname=self.host, do_handshake_on_connect=False
-                )
-            self._open = connected
-            if self._is_late():
-                self.abort()
-            if isinstance(connected, ssl.SSLSocket):
-                connected.do_handshake()
-            self.sock = connected
-            return
-        raise failed or TimeoutError("no address accepted the connection")
-
-    def _is_late(self) -> bool:
-        """Whether another thread has ended the exchange."""
-        return self.aborted
-
-    def abort(self) -> None:
-        """End the exchange, in whatever state it is."""
-        self.aborted = True
-        opened: Any = self._open
-        if opened is not None:
-            try:
-                # SSLSocket.shutdown() would drop its TLS state under the reading thread
-                socket.socket.shutdown(opened, socket.SHUT_RDWR)
-            except OSError:
-                return
 
 
 def _advice(status: int) -> str:

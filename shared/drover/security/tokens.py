@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -18,6 +19,7 @@ import structlog
 
 from drover.errors import InvalidArgumentError, Reason
 from drover.security.hosts import is_loopback_host
+from drover.security.own_thread import in_own_thread
 from drover.security.renewed import Renewed
 
 #: Asymmetric algorithms only, so a verification key cannot sign tokens.
@@ -98,10 +100,15 @@ class KeyUrl:
 
     They are fetched in the background, at most once per ``KEYS_MIN_AGE_S``. Only calls whose key is
     unknown wait for it.
+
+    Args:
+        url: The URL.
+        get: Reads it within a time limit; raises OSError, ValueError or HTTPException.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, get: Callable[[str], str] | None = None) -> None:
         self._url = url
+        self._get = get or _get
         self._keys: jwt.PyJWKSet | None = None
         self._fetched_s = -KEYS_MAX_AGE_S
         self._tried_s = -KEYS_MAX_AGE_S
@@ -159,30 +166,14 @@ class KeyUrl:
         _log.warning("the JWKS cannot be fetched", url=self._url, why=why)
 
     def _in_thread(self) -> "asyncio.Future[jwt.PyJWKSet]":
-        """Fetch in a separate thread: a slow server must not hold one of the shared threads."""
-        loop = asyncio.get_running_loop()
-        fetched: asyncio.Future[jwt.PyJWKSet] = loop.create_future()
-
-        def ended(outcome: jwt.PyJWKSet | Exception) -> None:
+        def ended() -> None:
             self._thread_is_running = False
-            if fetched.done():
-                return
-            if isinstance(outcome, Exception):
-                fetched.set_exception(outcome)
-            else:
-                fetched.set_result(outcome)
 
-        def fetch() -> None:
-            try:
-                outcome: jwt.PyJWKSet | Exception = _parse_keys(self._url, _get(self._url))
-            except Exception as error:  # noqa: BLE001 - the caller decides
-                outcome = error
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended, outcome)
+        def fetched() -> jwt.PyJWKSet:
+            return _parse_keys(self._url, self._get(self._url))
 
         self._thread_is_running = True
-        threading.Thread(target=fetch, name="jwks", daemon=True).start()
-        return fetched
+        return in_own_thread(fetched, "jwks", ended)
 
 
 def key_source(place: str) -> KeySource:
@@ -215,6 +206,19 @@ class TokenVerifier:
             TokenRejectedError: The token is rejected.
             KeysUnavailableError: The token cannot be verified now.
         """
+        claims = await self.claims(token)
+        groups = claims.get(self._rules.groups_claim, ())
+        if not isinstance(groups, list | tuple):
+            groups = str(groups).split()
+        return TokenUser(claims["sub"], tuple(str(group) for group in groups))
+
+    async def claims(self, token: str) -> dict[str, Any]:
+        """Verify a token; returns its claims.
+
+        Raises:
+            TokenRejectedError: The token is rejected.
+            KeysUnavailableError: The token cannot be verified now.
+        """
         try:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError:
@@ -229,7 +233,7 @@ class TokenVerifier:
         if len(matching) != 1:
             raise TokenRejectedError("its kid is not the id of a key in the JWKS")
         try:
-            claims = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token,
                 matching[0],
                 algorithms=ALGORITHMS,
@@ -240,10 +244,7 @@ class TokenVerifier:
             )
         except jwt.InvalidTokenError as error:
             raise TokenRejectedError(_why(error)) from None
-        groups = claims.get(self._rules.groups_claim, ())
-        if not isinstance(groups, list | tuple):
-            groups = str(groups).split()
-        return TokenUser(claims["sub"], tuple(str(group) for group in groups))
+        return claims
 
 
 def _why(error: jwt.InvalidTokenError) -> str:
