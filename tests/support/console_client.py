@@ -83,7 +83,7 @@ class ConsoleClient:
     """One browser's cookies."""
 
     def __init__(self, gateway: RunningGateway) -> None:
-        self._gateway = gateway
+        self.gateway = gateway
         self.session = requests.Session()
 
     async def get(self, path: str, **options: Any) -> Page:
@@ -107,8 +107,8 @@ class ConsoleClient:
 
     async def _send(self, method: str, path: str, **options: Any) -> Page:
         def send() -> requests.Response:
-            url = self._gateway.url + path
-            verify = self._gateway.ca or True
+            url = self.gateway.url + path
+            verify = self.gateway.ca or True
             return self.session.request(method, url, timeout=60, verify=verify, **options)
 
         return page_of(await asyncio.to_thread(send))

@@ -4,6 +4,7 @@ import asyncio
 import gc
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,6 +29,9 @@ from drover_gateway.server import Application, HttpServer
 from drover_gateway.settings import GatewaySettings
 from drover_gateway.views import Views
 from drover_gateway.workers import Workers
+
+if TYPE_CHECKING:
+    from drover_gateway.identity.oidc import Oidc
 
 SERVICE = "gateway"
 #: The time for requests in progress after the stop signal.
@@ -65,7 +69,9 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
             apis[settings.gateway_listen] = with_api(PATH.encode(), tools, rest)
         if settings.gateway_console == "on":
             sessions = Sessions(split_addresses(settings.gateway_session_keys))
-            console = ConsoleApplication(workers, views, sessions, stopping)
+            oidc = _oidc(settings) if settings.gateway_oidc_issuer else None
+            console = ConsoleApplication(workers, views, sessions, stopping, oidc)
+            stack.push_async_callback(console.close)
             others = for_browsers(HOME.encode(), apis[settings.gateway_listen])
             apis[settings.gateway_listen] = with_api_below(ROOT, console, others)
         if settings.gateway_admin == "on" and settings.gateway_admin_listen:
@@ -103,6 +109,25 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
             _log.info("serving", address=f"{scheme}://{address}", workers=settings.gateway_workers)
         await stopping.wait()
         await asyncio.gather(*(each.close(_DRAIN_S) for each in servers.values()))
+
+
+def _oidc(settings: GatewaySettings) -> "Oidc":
+    # imported here: it loads cryptography, which a gateway without an issuer does not need
+    from drover_gateway.identity.issuer import Issuer
+    from drover_gateway.identity.issuer_http import IssuerHttp
+    from drover_gateway.identity.oidc import Oidc
+    from drover_gateway.identity.oidc_values import OidcClient
+
+    http = IssuerHttp(settings.gateway_oidc_ca)
+    client = OidcClient(
+        settings.gateway_oidc_client_id,
+        settings.client_secret(),
+        settings.gateway_oidc_scopes,
+        settings.gateway_oidc_token,
+        settings.gateway_url,
+    )
+    issuer = Issuer(settings.gateway_oidc_issuer, client.client_id, http)
+    return Oidc(client, issuer, http.post_form)
 
 
 async def _cancelled(task: "asyncio.Task[object]") -> None:

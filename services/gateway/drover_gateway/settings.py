@@ -3,7 +3,8 @@
 import ipaddress
 import re
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from drover.client.secure import Connect, connect_by
+from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.settings import (
     ListenAddress,
     ProcessSettings,
@@ -20,6 +22,7 @@ from drover.rpc.settings import (
     split_addresses,
 )
 from drover.security.renewed import Renewed
+from drover_gateway.identity.issuer_http import url_fault
 from drover_gateway.identity.origin import LOOPBACK_HOSTS, OriginRules
 from drover_gateway.mcp.plans import PlanSeal
 from drover_gateway.rest.cors import parse_header_rules
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 KAFKA_CONNECT_VERSION = "4.4.0"
 _ORIGIN = re.compile(r"https?://[^/\s,]+")
 _METHOD = re.compile(r"[A-Z]+")
+_CLIENT_ID = re.compile(r"[ -~]{0,500}")
+#: RFC 6749, 3.3.
+_SCOPE = re.compile(r"[!#-\[\]-~]+")
+_SECRET_MAX_BYTES = 4_096
 
 
 def _origins(value: str) -> str:
@@ -66,6 +73,72 @@ def _session_keys(value: str) -> str:
 def _optional_listen(value: str) -> str:
     if value:
         split_address(value)
+    return value
+
+
+def _optional_origin(value: str) -> str:
+    if value and not _ORIGIN.fullmatch(value.removesuffix("/")):
+        raise ValueError("must be a scheme and a host, such as https://drover.example.com")
+    return value.removesuffix("/")
+
+
+def _optional_issuer(value: str) -> str:
+    fault = url_fault(value) if value else ""
+    if not fault and "?" in value:
+        fault = "must have no query"
+    if fault:
+        raise ValueError(fault)
+    return value
+
+
+def _client_id(value: str) -> str:
+    if not _CLIENT_ID.fullmatch(value):
+        raise ValueError("must have printable ASCII characters only, at most 500")
+    return value
+
+
+def _secret_file(value: str) -> str:
+    if value:
+        read_client_secret(value)
+    return value
+
+
+def read_client_secret(path: str) -> str:
+    """The secret in a file, without the end of its line.
+
+    Raises:
+        ValueError: There is none; the message has the reason, and no part of the file.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - paths are strings here
+            data = file.read(_SECRET_MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        secret = data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8") from None
+    if not secret or len(data) > _SECRET_MAX_BYTES or not secret.isprintable():
+        raise ValueError(f"{path} must have one line with the client's secret")
+    return secret
+
+
+def _scopes(value: str) -> str:
+    scopes = value.split()
+    if "openid" not in scopes:
+        raise ValueError("must have the scope openid: without it the issuer returns no ID token")
+    if not all(_SCOPE.fullmatch(each) for each in scopes):
+        raise ValueError("must be scopes separated by spaces, such as 'openid profile groups'")
+    return " ".join(scopes)
+
+
+def _authorities_file(value: str) -> str:
+    if value:
+        try:
+            ssl.create_default_context(cafile=value)
+        except (OSError, ssl.SSLError) as error:
+            why = error.strerror if isinstance(error, FileNotFoundError) else "it is no PEM file"
+            raise ValueError(f"{value} cannot be used: {why}") from None
     return value
 
 
@@ -106,6 +179,19 @@ class GatewaySettings(ProcessSettings):
             of at least 32 characters: the first one seals, all are accepted. All copies of the
             gateway need the same ones. Empty for a key that the process makes at its start:
             sessions then end with the process.
+        gateway_url: The URL under which browsers reach the gateway, such as
+            https://drover.example.com. Empty for the scheme and the Host header of each request,
+            which suits unless a proxy changes them. The issuer sends users to
+            /ui/sign-in/callback below it.
+        gateway_oidc_issuer: The issuer that users of the console may sign in with (OpenID Connect),
+            an https URL as in its claim ``iss``. Empty for tokens alone.
+        gateway_oidc_client_id: The id of the gateway as a client of the issuer.
+        gateway_oidc_client_secret_file: A file with the client's secret, reloaded when it changes;
+            empty for a public client.
+        gateway_oidc_scopes: The scopes to ask for, separated by spaces; ``openid`` is one of them.
+        gateway_oidc_token: ``id``, or ``access``: the token that the workers get.
+        gateway_oidc_ca: The authorities of the issuer's certificate, a PEM file; empty for the
+            authorities of the system.
         gateway_kafka_connect_version: The version that ``GET /`` returns, for clients that compare
             it.
     """
@@ -129,6 +215,13 @@ class GatewaySettings(ProcessSettings):
     gateway_session_keys: Annotated[str, AfterValidator(_session_keys)] = Field(
         default="", repr=False
     )
+    gateway_url: Annotated[str, AfterValidator(_optional_origin)] = ""
+    gateway_oidc_issuer: Annotated[str, AfterValidator(_optional_issuer)] = ""
+    gateway_oidc_client_id: Annotated[str, AfterValidator(_client_id)] = ""
+    gateway_oidc_client_secret_file: Annotated[str, AfterValidator(_secret_file)] = ""
+    gateway_oidc_scopes: Annotated[str, AfterValidator(_scopes)] = "openid"
+    gateway_oidc_token: Literal["id", "access"] = "id"
+    gateway_oidc_ca: Annotated[str, AfterValidator(_authorities_file)] = ""
     gateway_kafka_connect_version: Annotated[str, Field(min_length=1)] = KAFKA_CONNECT_VERSION
 
     @field_validator("gateway_mcp")
@@ -161,6 +254,23 @@ class GatewaySettings(ProcessSettings):
                     " network in plain text. Set DROVER_TLS_CA, or allow it with"
                     " DROVER_ALLOW_PLAINTEXT=true"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _sign_in_is_complete(self) -> Self:
+        if not self.gateway_oidc_issuer:
+            extra = [
+                f"DROVER_{name.upper()}"
+                for name in sorted(self.model_fields_set)
+                if name.startswith("gateway_oidc_") and getattr(self, name)
+            ]
+            if extra:
+                raise ValueError(f"{', '.join(extra)}: set DROVER_GATEWAY_OIDC_ISSUER too")
+            return self
+        if not self.gateway_oidc_client_id:
+            raise ValueError("DROVER_GATEWAY_OIDC_ISSUER needs DROVER_GATEWAY_OIDC_CLIENT_ID")
+        if self.gateway_console == "off":
+            raise ValueError("DROVER_GATEWAY_OIDC_ISSUER needs DROVER_GATEWAY_CONSOLE=on")
         return self
 
     @property
@@ -199,6 +309,20 @@ class GatewaySettings(ProcessSettings):
         files = _tls_files(self.tls_ca, self.tls_cert, self.tls_key)
         paths = [each for each in (files.ca, files.cert, files.key) if each]
         return connect_by(_renewed("certificate", files, paths))
+
+    def client_secret(self) -> Callable[[], str]:
+        """Returns the secret of the gateway as a client of the issuer; empty if it has none."""
+        path = self.gateway_oidc_client_secret_file
+        if not path:
+            return lambda: ""
+
+        def read() -> str:
+            try:
+                return read_client_secret(path)
+            except ValueError as error:
+                raise InvalidArgumentError(Reason.INVALID_CONFIG, str(error)) from None
+
+        return Renewed("client secret", [path], read).present
 
     def origin_rules(self, certificate: "Certificate | None") -> OriginRules:
         """Which Host and Origin headers are accepted; ``certificate`` is the one for HTTPS."""

@@ -17,7 +17,7 @@ def in_own_thread(
     Args:
         function: What to run.
         name: The name of the thread.
-        on_end: Called in the loop when the function has ended, also if nobody waits for it.
+        on_end: Called in the loop when the function has ended, also if no caller waits for it.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,56 @@ def test_the_hosts_of_the_certificate_are_accepted(tmp_path: Path) -> None:
     assert rules.host_fault([(b"host", b"connect.example:8083")]) is None
     assert rules.host_fault([(b"host", b"other.example:8083")])
     assert settings.connect()("localhost:1") is not None
+
+
+OIDC = {"gateway_oidc_issuer": "https://id.example.com/", "gateway_oidc_client_id": "drover"}
+
+
+def test_sign_in_by_openid_connect_needs_an_issuer_and_a_client(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s: %\r\n")
+    given = {**OIDC, "gateway_oidc_client_secret_file": str(secret)}
+    settings = load_settings(GatewaySettings, **given, gateway_url="https://drover.example.com/")
+    assert settings.gateway_oidc_issuer == "https://id.example.com/"
+    assert settings.gateway_url == "https://drover.example.com"
+    assert settings.client_secret()() == "s: %"
+    assert load_settings(GatewaySettings, **OIDC).client_secret()() == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"gateway_oidc_issuer": ""}, "CLIENT_ID: set DROVER_GATEWAY_OIDC_ISSUER too"),
+        ({"gateway_oidc_client_id": ""}, "needs DROVER_GATEWAY_OIDC_CLIENT_ID"),
+        ({"gateway_console": "off"}, "needs DROVER_GATEWAY_CONSOLE=on"),
+        ({"gateway_oidc_issuer": "http://id.example.com"}, "must be an https URL"),
+        ({"gateway_oidc_issuer": "id.example.com"}, "must be a URL such as"),
+        ({"gateway_oidc_issuer": "https://u:p@id.example.com"}, "without user info"),
+        ({"gateway_oidc_issuer": "https://id.example.com/?a=b"}, "must have no query"),
+        ({"gateway_oidc_issuer": "https://id.example.com/#a"}, "must have no fragment"),
+        ({"gateway_oidc_client_id": "dröver"}, "printable ASCII"),
+        ({"gateway_oidc_scopes": "profile"}, "must have the scope openid"),
+        ({"gateway_oidc_scopes": 'openid "a"'}, "must be scopes separated by spaces"),
+        ({"gateway_oidc_token": "refresh"}, "'id' or 'access'"),
+        ({"gateway_oidc_client_secret_file": "/no/such"}, "cannot be read: No such file"),
+        ({"gateway_oidc_ca": "/no/such"}, "/no/such cannot be used: No such file"),
+        ({"gateway_oidc_ca": __file__}, "it is no PEM file"),
+        ({"gateway_url": "https://drover.example.com/ui"}, "must be a scheme and a host"),
+        ({"gateway_url": "drover.example.com"}, "must be a scheme and a host"),
+    ],
+    ids=str,
+)
+def test_settings_of_the_sign_in_that_cannot_be_used_are_named(
+    changed: dict[str, str], why: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(why)):
+        load_settings(GatewaySettings, **{**OIDC, **changed})
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"a\nb", b"\xff", b"x" * 5_000])
+def test_a_file_without_a_secret_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    with pytest.raises(InvalidArgumentError) as raised:
+        load_settings(GatewaySettings, **OIDC, gateway_oidc_client_secret_file=str(file))
+    assert "xxx" not in str(raised.value)

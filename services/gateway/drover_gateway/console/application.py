@@ -2,8 +2,11 @@
 
 import asyncio
 import hashlib
+import math
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlencode
 
 import structlog
@@ -16,11 +19,15 @@ from drover_gateway.console.connector import ConnectorPages
 from drover_gateway.console.connectors import ConnectorsPages
 from drover_gateway.console.dead_letters import DeadLettersPages
 from drover_gateway.console.frame import (
+    CALLBACK,
     CONNECTORS,
     FORM_TOKEN,
     HOME,
+    ISSUER,
     LIVE,
     SIGN_IN,
+    SIGN_OUT,
+    THEME,
     THEME_COOKIE,
     THEMES,
     Visit,
@@ -41,7 +48,8 @@ from drover_gateway.console.http import (
     query_of,
     send_response,
 )
-from drover_gateway.console.live import Streams, until_end, updates
+from drover_gateway.console.issuer_sign_in import IssuerSignIn
+from drover_gateway.console.live import Streams, one_event, until_end, updates
 from drover_gateway.console.overview import OverviewPages
 from drover_gateway.console.pages import (
     Context,
@@ -55,6 +63,7 @@ from drover_gateway.console.pages import (
 )
 from drover_gateway.console.plugins import PluginsPages
 from drover_gateway.console.rebalances import RebalancesPages
+from drover_gateway.console.renewals import Renewals
 from drover_gateway.console.sessions import Session, Sessions
 from drover_gateway.console.shown import ShownViews
 from drover_gateway.console.sign_in import SignInPages
@@ -63,13 +72,19 @@ from drover_gateway.console.topics import Topics
 from drover_gateway.console.topics_pages import TopicsPages
 from drover_gateway.console.workers import WorkersPages
 from drover_gateway.identity.credentials import Caller
+from drover_gateway.identity.oidc_values import Refusal, SignInError
 from drover_gateway.rest.errors import STATUSES
 from drover_gateway.server import Receive, Scope, Send
 from drover_gateway.views import View, Views
 from drover_gateway.workers import Workers
 
+if TYPE_CHECKING:  # it loads cryptography, which a gateway without an issuer does not need
+    from drover_gateway.identity.oidc import Oidc
+
 ROOT = b"/ui"
 STREAM_PATH = LIVE.encode()
+#: Paths that act without a token, so that none is renewed for them.
+_WITHOUT_TOKEN = frozenset({SIGN_IN, SIGN_OUT, ISSUER, CALLBACK, THEME})
 #: A page that shows an error of the cluster is loaded again after this time.
 _REFRESH_S = 5
 _TITLES: Mapping[int, str] = {
@@ -104,15 +119,23 @@ class ConsoleApplication:
         views: The connectors that each caller may see.
         sessions: The sessions.
         stopping: Set when the process stops: open streams end.
+        oidc: Signs users in at an issuer as well; None for tokens alone.
     """
 
     def __init__(
-        self, workers: Workers, views: Views, sessions: Sessions, stopping: asyncio.Event
+        self,
+        workers: Workers,
+        views: Views,
+        sessions: Sessions,
+        stopping: asyncio.Event,
+        oidc: "Oidc | None" = None,
     ) -> None:
         self._views = views
         self._sessions = sessions
         self._streams = Streams(stopping)
         context = Context(workers, views, ShownViews(), Topics())
+        issuer = None if oidc is None else IssuerSignIn(context, sessions, oidc)
+        self._renewals = None if oidc is None else Renewals(oidc)
         config_form = ConfigFormPages(context, sessions)
         self._refused_forms = config_form.refused
         pages: Sequence[Pages] = (
@@ -126,7 +149,8 @@ class ConsoleApplication:
             RebalancesPages(context),
             PluginsPages(context),
             AuditPages(context),
-            SignInPages(context, sessions),
+            SignInPages(context, sessions, issuer),
+            *([] if issuer is None else [issuer]),
         )
         self._pages: Routes = {key: each for own in pages for key, each in own.routes.items()}
         self._live_pages: LivePages = {
@@ -150,16 +174,34 @@ class ConsoleApplication:
             return
         secure = scope.get("scheme") == "https"
         visit, is_new = self._visit(scope, secure=secure)
+        before, refusal = visit.session, ""
+        if path not in _WITHOUT_TOKEN:
+            visit, refusal = await self._renewed(visit)
+        is_renewed = visit.session is not before
         if path == LIVE and method == "GET" and not is_head:
-            await self._live(scope, receive, send, visit)
+            await self._live(scope, receive, send, visit, refusal, is_renewed=is_renewed)
             return
         try:
-            response = await self._answer(scope, receive, path, method, visit, is_new=is_new)
+            is_kept = method == "POST" and path in self._refused_forms
+            if refusal and not is_kept:
+                response = self._refused(visit, method, refusal, secure=secure)
+            else:
+                is_valid = not is_new and not refusal
+                response = await self._answer(
+                    scope, receive, path, method, visit, is_valid=is_valid
+                )
         except ClientGoneError:
             return
-        if is_new and not any(name == "set-cookie" for name, _ in response.headers):
+        # another site sends browsers to the callback, so that it may lack the cookie of a session
+        sets_cookie = is_renewed or (is_new and path != CALLBACK)
+        if sets_cookie and not any(name == "set-cookie" for name, _ in response.headers):
             response = with_cookies(response, self._sessions.cookies(visit.session, secure=secure))
         await send_response(response, send, receive, is_head=is_head)
+
+    async def close(self) -> None:
+        """End what is in progress without a request."""
+        if self._renewals is not None:
+            await self._renewals.close()
 
     def _visit(self, scope: Scope, *, secure: bool) -> tuple[Visit, bool]:
         """Who asks, and whether a session begins."""
@@ -180,8 +222,25 @@ class ConsoleApplication:
         )
         return visit, is_new
 
+    async def _renewed(self, visit: Visit) -> tuple[Visit, str]:
+        """The visit with a token that has not ended, or the reason why there is none."""
+        if self._renewals is None:
+            return visit, ""
+        try:
+            session = await self._renewals.present(visit.session, time.time())
+        except SignInError as error:
+            return visit, error.refusal.value
+        return (visit if session is visit.session else replace(visit, session=session)), ""
+
     async def _answer(
-        self, scope: Scope, receive: Receive, path: str, method: str, visit: Visit, *, is_new: bool
+        self,
+        scope: Scope,
+        receive: Receive,
+        path: str,
+        method: str,
+        visit: Visit,
+        *,
+        is_valid: bool,
     ) -> Response:
         try:
             if path == "/ui":
@@ -196,7 +255,7 @@ class ConsoleApplication:
                     scope, receive, CONFIG_MAX_BYTES if keeps_input else FORM_MAX_BYTES
                 )
                 token = form.one(FORM_TOKEN)
-                if is_new or not self._sessions.accepts_form(visit.session, path, token):
+                if not is_valid or not self._sessions.accepts_form(visit.session, path, token):
                     if not keeps_input:
                         raise PageError(
                             403,
@@ -219,22 +278,44 @@ class ConsoleApplication:
             content = notice("error", error.title, tag("p", error.message), _home_link())
             return Response(page(visit, error.title, content), error.status)
         except UnauthenticatedError:
-            return self._refused(visit, method, secure=scope.get("scheme") == "https")
+            return self._refused(visit, method, "", secure=scope.get("scheme") == "https")
         except DroverError as error:
             return _failed(visit, method, error)
 
-    def _refused(self, visit: Visit, method: str, *, secure: bool) -> Response:
-        """The workers do not accept the token: ask for another one."""
-        fields = {"refused": "yes"} if visit.is_signed_in else {}
+    def _refused(self, visit: Visit, method: str, reason: str, *, secure: bool) -> Response:
+        """To the sign-in page.
+
+        Args:
+            visit: Who asked.
+            method: The method of the request.
+            reason: Why there is no valid token; empty if the workers do not accept it.
+            secure: Whether the connection is encrypted.
+        """
+        fields = {}
+        if reason or visit.session.end_s:
+            fields["reason"] = reason or Refusal.WORKERS_REFUSED.value
+        elif visit.is_signed_in:
+            fields["refused"] = "yes"
         if method == "GET":
             fields["next"] = visit.url
-        cookies = self._sessions.removal(secure=secure) if visit.is_signed_in else []
+        # a session whose issuer does not answer continues when it does
+        ends = visit.is_signed_in and reason != Refusal.UNAVAILABLE
+        cookies = self._sessions.removal(secure=secure) if ends else []
         target = f"{SIGN_IN}?{urlencode(fields)}" if fields else SIGN_IN
         return with_cookies(redirect(target), cookies)
 
     # streams
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
+    async def _live(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        visit: Visit,
+        refusal: str,
+        *,
+        is_renewed: bool,
+    ) -> None:
         caller = _caller(scope, visit.session)
         try:
             query = query_of(scope)
@@ -256,11 +337,20 @@ class ConsoleApplication:
                 unknown = Response(b"no such page", 404, "text/plain; charset=utf-8")
                 await send_response(unknown, send, receive, is_head=False)
                 return
+            renew_s = math.inf
+            if refusal:
+                events = one_event("refused", refusal)
+            elif self._renewals is not None:
+                renew_s = self._renewals.next_s(visit.session, time.time())
             response = Response(
-                until_end(events, place, receive, visit.session),
+                until_end(events, place, receive, visit.session, renew_s),
                 content_type="text/event-stream; charset=utf-8",
                 headers=(("x-accel-buffering", "no"),),
             )
+            if is_renewed:
+                secure = scope.get("scheme") == "https"
+                cookies = self._sessions.cookies(visit.session, secure=secure)
+                response = with_cookies(response, cookies)
             await send_response(response, send, receive, is_head=False)
 
     def _events(self, caller: Caller, query: Form) -> AsyncGenerator[bytes, None] | None:

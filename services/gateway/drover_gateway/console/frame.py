@@ -13,6 +13,8 @@ CONNECTOR = "/ui/connector"
 TOPICS, TOPIC = "/ui/topics", "/ui/topic"
 WORKERS, REBALANCES, AUDIT = "/ui/workers", "/ui/rebalances", "/ui/audit"
 PLUGINS, PLUGIN, NEW_CONNECTOR = "/ui/plugins", "/ui/plugin", "/ui/connector/new"
+#: To the issuer of tokens, and back from it.
+ISSUER, CALLBACK = "/ui/sign-in/issuer", "/ui/sign-in/callback"
 #: The pages of the navigation.
 _PAGES = (
     (HOME, "Overview"),

@@ -6,6 +6,7 @@ stream it does the same, so that nothing is missed.
 
 import asyncio
 import json
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -173,6 +174,11 @@ async def updates(
         await asyncio.sleep(GATHER_S)
 
 
+async def one_event(event: str, data: str) -> AsyncGenerator[bytes, None]:
+    """A stream with one event."""
+    yield message(event, data)
+
+
 async def open_view_again(open_view: Callable[[], Awaitable[View]]) -> None:
     """Count a read, so that the view stays open; a failure is found by the caller's next round."""
     with suppress(DroverError):
@@ -180,11 +186,20 @@ async def open_view_again(open_view: Callable[[], Awaitable[View]]) -> None:
 
 
 async def until_end(
-    events: AsyncGenerator[bytes, None], place: Place, receive: Receive, session: Session
+    events: AsyncGenerator[bytes, None],
+    place: Place,
+    receive: Receive,
+    session: Session,
+    renew_s: float = math.inf,
 ) -> AsyncIterator[bytes]:
-    """The events, until the client is gone, the session ends, or the stream loses its place."""
-    left_s = session.begin_s + SESSION_S - time.time()
-    session_end = asyncio.get_running_loop().call_later(max(0.0, left_s), place.ended.set)
+    """The events, until the client is gone, the session ends, or the stream loses its place.
+
+    From ``renew_s`` on, in seconds since 1970, the token needs to be renewed: the page opens the
+    stream again, because only a new response can set a cookie.
+    """
+    end_s = min(session.begin_s + SESSION_S, renew_s)
+    left_s = max(0.0, end_s - time.time())
+    session_end = asyncio.get_running_loop().call_later(left_s, place.ended.set)
     ends: list[asyncio.Task[Any]] = [
         asyncio.create_task(place.ended.wait()),
         asyncio.create_task(wait_for_disconnect(receive)),
@@ -207,6 +222,8 @@ async def until_end(
                 break
         if place.is_replaced:
             yield message("replaced", "")
+        elif time.time() >= renew_s:
+            yield message("renew", "")
     finally:
         session_end.cancel()
         for each in ends:

@@ -10,7 +10,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,11 +38,21 @@ class Session:
         id: A random text.
         token: The token that the workers get; empty for a caller who has not signed in.
         begin_s: When it began, in seconds since 1970.
+        subject: The user at the issuer; empty if the session began with a token.
+        refresh_token: Renews the token; empty if nothing does.
+        id_token: The ID token, if the workers get another one.
+        renew_s: When the token should be renewed, in seconds since 1970.
+        end_s: When the token ends, in seconds since 1970; 0 if that is not known.
     """
 
     id: str
     token: str
     begin_s: int
+    subject: str = ""
+    refresh_token: str = ""
+    id_token: str = ""
+    renew_s: int = 0
+    end_s: int = 0
 
     def has_expired(self, now_s: float) -> bool:
         """Whether it is no longer valid."""
@@ -72,42 +82,49 @@ class Sessions:
         parts = [cookies.get(name, "")]
         while parts[-1] and len(parts) < _PARTS_MAX:
             parts.append(cookies.get(f"{name}-{len(parts)}", ""))
-        try:
-            sealed = base64.urlsafe_b64decode("".join(parts).encode("ascii"))
-        except ValueError:
+        data = self.opened("".join(parts), name)
+        if data is None:
             return None
-        from cryptography.exceptions import InvalidTag
-
-        for key in self._keys:
-            try:
-                data = _cipher(key).decrypt(
-                    sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()
-                )
-            except (InvalidTag, ValueError):
-                continue
-            session = Session(**json.loads(data))
-            return None if session.has_expired(now_s) else session
-        return None
+        session = Session(**json.loads(data))
+        return None if session.has_expired(now_s) else session
 
     def cookies(self, session: Session, *, secure: bool) -> list[str]:
         """The Set-Cookie headers that keep a session, and remove parts of longer ones."""
         name = _name(secure=secure)
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        data = json.dumps(
-            {"id": session.id, "token": session.token, "begin_s": session.begin_s}
-        ).encode()
-        sealed = nonce + _cipher(self._keys[0]).encrypt(nonce, data, name.encode())
-        value = base64.urlsafe_b64encode(sealed).decode()
+        value = self.sealed(json.dumps(asdict(session)).encode(), name)
         parts = [value[at : at + _PART_CHARS] for at in range(0, len(value), _PART_CHARS)]
         return [
             *(_cookie(name, at, part, SESSION_S, secure=secure) for at, part in enumerate(parts)),
-            _cookie(name, len(parts), "", 0, secure=secure),
+            *(_cookie(name, at, "", 0, secure=secure) for at in range(len(parts), _PARTS_MAX)),
         ]
 
     def removal(self, *, secure: bool) -> list[str]:
         """The Set-Cookie headers that end a session."""
         name = _name(secure=secure)
         return [_cookie(name, at, "", 0, secure=secure) for at in range(_PARTS_MAX)]
+
+    def sealed(self, data: bytes, purpose: str) -> str:
+        """Encrypted data as the value of a cookie; ``opened`` needs the same purpose."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = nonce + _cipher(self._keys[0]).encrypt(nonce, data, purpose.encode())
+        return base64.urlsafe_b64encode(sealed).decode()
+
+    def opened(self, value: str, purpose: str) -> bytes | None:
+        """The data in the value of a cookie; None if it was not sealed here."""
+        try:
+            sealed = base64.urlsafe_b64decode(value.encode("ascii"))
+        except ValueError:
+            return None
+        from cryptography.exceptions import InvalidTag
+
+        for key in self._keys:
+            try:
+                return _cipher(key).decrypt(
+                    sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], purpose.encode()
+                )
+            except (InvalidTag, ValueError):
+                continue
+        return None
 
     def form_token(self, session: Session, form: str) -> str:
         """The token of a form, which only a page of this session can have."""

@@ -196,6 +196,8 @@ class Stream {
       this.lost(`${title ?? "The cluster does not answer"}: ${message}`);
     });
     on("replaced", () => this.end("Updates stopped: other pages of this session use their streams."));
+    // the response to the new request sets the cookie with the renewed token
+    on("renew", () => this.open());
     on("refused", () => {
       this.end("The workers no longer accept your token.");
       location.reload();

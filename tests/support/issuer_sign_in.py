@@ -1,0 +1,64 @@
+"""Signs in to the console at an issuer, as a browser does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from tests.support.console_client import ConsoleClient, Page
+from tests.support.gateways import running_gateway
+from tests.support.oidc_issuer import CLIENT_ID, ScriptedIssuer
+
+BEGIN = "/ui/sign-in/issuer"
+CALLBACK = "/ui/sign-in/callback"
+
+
+@asynccontextmanager
+async def signing_in(
+    worker: str, issuer: ScriptedIssuer, **settings: Any
+) -> AsyncIterator[ConsoleClient]:
+    """A browser, and a gateway whose users sign in at the issuer."""
+    given = {
+        "gateway_oidc_issuer": issuer.name,
+        "gateway_oidc_client_id": CLIENT_ID,
+        **settings,
+    }
+    async with running_gateway([worker], **given) as gateway:
+        console = ConsoleClient(gateway)
+        console.session.trust_env = False
+        yield console
+
+
+async def begin(console: ConsoleClient, target: str = "/ui/") -> str:
+    """The issuer's URL that the browser is sent to."""
+    page = await console.get(BEGIN, params={"next": target}, allow_redirects=False)
+    assert page.status == 303, page.text
+    return str(page.headers["location"])
+
+
+def answered(url: str) -> str:
+    """Where the issuer sends the browser, without the host."""
+    with requests.Session() as browser:
+        browser.trust_env = False
+        found = browser.get(url, timeout=30, allow_redirects=False)
+    parts = urlsplit(found.headers["location"])
+    return f"{parts.path}?{parts.query}"
+
+
+async def arrived(console: ConsoleClient, url: str) -> Page:
+    """The page after the callback, which a browser opens at once."""
+    page = await console.get(url, allow_redirects=False)
+    if page.status == 200:
+        target = page.headers["refresh"].removeprefix("0; url=")
+        assert target.startswith("/ui/"), target
+        return await console.get(target)
+    assert page.status == 303, page.text
+    return await console.get(page.headers["location"])
+
+
+async def sign_in(console: ConsoleClient, target: str = "/ui/") -> Page:
+    url = await begin(console, target)
+    return await arrived(console, await asyncio.to_thread(answered, url))
