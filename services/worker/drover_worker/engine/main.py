@@ -21,6 +21,7 @@ from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine.compacting import start_compaction
 from drover_worker.engine.engine import Engine, ValidateApart
+from drover_worker.engine.forked_processes import keep_connections_in_forks
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import use_own_descriptors, write_whole_lines
@@ -55,6 +56,7 @@ def run(
     """
     use_own_descriptors()
     write_whole_lines()
+    keep_connections_in_forks()
     configs = EngineConfigs(settings.converters, settings.config_providers)
     sys.stdout = cast("TextIO", HidingStream(sys.stdout, configs.hidden))
     sys.stderr = cast("TextIO", HidingStream(sys.stderr, configs.hidden))
