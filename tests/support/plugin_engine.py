@@ -6,8 +6,7 @@ from functools import cache
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow, StepSchemas
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.config.resolution import Resolution
-from drover.connector.catalogue import PluginRegistry
-from drover.errors import DroverError
+from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover_worker.engine.plugins.validation import encode_plugins, validate
 from tests.support.fake_engine import FakeEngine
 
@@ -54,7 +53,7 @@ class PluginEngine(FakeEngine):
             return False
         try:
             registry().find(name)
-        except DroverError:
+        except PluginNotFoundError:
             return False
         return True
 

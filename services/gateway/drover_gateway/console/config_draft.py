@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 from drover.model.config import TargetState
 from drover.model.secrets import MASK
 from drover_gateway.console.config_fields import Show, masked, secrets_of, unmasked
-from drover_gateway.console.config_text import Notation, TextError, from_text, line_of, to_text
+from drover_gateway.console.config_text import Notation, TextError, from_text, to_text
 from drover_gateway.console.http import Form, PageError
 
 #: The prefix of the fields with the values of settings.
@@ -73,10 +73,6 @@ class Draft:
             return self.text
         return to_text(notation, self.name, self.shown_config)
 
-    def line_of(self, setting: str) -> int:
-        """The line of a setting in the text; 0 if there is none."""
-        return 0 if self.notation is None else line_of(self.as_text(self.notation), setting)
-
     def in_notation(self, notation: Notation | None) -> "Draft":
         """The same, edited in another way."""
         return replace(self, notation=notation, text="" if notation != self.notation else self.text)
@@ -103,13 +99,16 @@ def decoded(text: str) -> str:
         raise PageError(400, "The request cannot be read", "A name is not UTF-8.") from None
 
 
-def read_draft(form: Form, secrets: Mapping[str, str], *, is_new: bool) -> Draft:
+def read_draft(
+    form: Form, secrets: Mapping[str, str], *, is_new: bool, reads_text: bool = True
+) -> Draft:
     """The input of a form with fields or with a text.
 
     Args:
         form: The submitted fields.
         secrets: The secrets that the user typed on earlier pages.
         is_new: Whether the connector is to be created.
+        reads_text: Whether to read the config in the text, which may take seconds.
 
     Raises:
         PageError: The form is not one of this page.
@@ -125,7 +124,8 @@ def read_draft(form: Form, secrets: Mapping[str, str], *, is_new: bool) -> Draft
         passwords=frozenset(decoded(each) for each in form.all("p")),
     )
     if draft.notation is not None and any(name == TEXT for name, _ in form.fields):
-        return _with_text(replace(draft, text=_lines(form.one(TEXT))), secrets)
+        found = replace(draft, text=_lines(form.one(TEXT)))
+        return _with_text(found, secrets) if reads_text else found
     config, notes = _config(form)
     return replace(draft, config=unmasked(config, secrets), notes=notes)
 

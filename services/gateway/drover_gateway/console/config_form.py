@@ -42,6 +42,7 @@ from drover_gateway.rest.errors import STATUSES
 
 #: A validation may call the systems that the config names, a plan reads records of them.
 _CHECK_TIMEOUT_S, _RECORDS_TIMEOUT_S = 60.0, 120.0
+_TEXTS_AT_A_TIME = 2
 _NOTATIONS: Mapping[str, Notation | None] = {
     "fields": None,
     "yaml": Notation.YAML,
@@ -65,6 +66,8 @@ class ConfigFormPages(Pages):
     def __init__(self, context: Context, sessions: Sessions) -> None:
         self._context = context
         self._sessions = sessions
+        # YAML takes seconds per megabyte
+        self._reading = asyncio.Semaphore(_TEXTS_AT_A_TIME)
         self.routes = {
             ("GET", NEW): self._new,
             ("GET", EDIT): self._edit,
@@ -134,19 +137,23 @@ class ConfigFormPages(Pages):
 
     async def _refused(self, request: Request) -> Response:
         """The form of an ended session: nothing is done, and the input is shown again."""
-        draft = await self._draft(request)
+        # the caller is unknown: no work for a text
+        draft = await self._draft(request, reads_text=False)
         text = "The form was made in a session that has ended, or for another token."
         return self._kept(request, draft, 403, text)
 
     # reading and showing the input
 
-    async def _draft(self, request: Request) -> Draft:
+    async def _draft(self, request: Request, *, reads_text: bool = True) -> Draft:
         form, is_new = request.form, request.path == NEW
         sealed = form.one("sealed")
         unsealed = self._sessions.unseal(sealed) if sealed else "{}"
         secrets = json.loads(unsealed or "{}")
-        # YAML takes a while
-        draft = await asyncio.to_thread(read_draft, form, secrets, is_new=is_new)
+        if reads_text:
+            async with self._reading:
+                draft = await asyncio.to_thread(read_draft, form, secrets, is_new=is_new)
+        else:
+            draft = read_draft(form, secrets, is_new=is_new, reads_text=False)
         if unsealed is not None:
             return draft
         note = "The secrets that you typed before cannot be read any more: type them again."
@@ -205,8 +212,9 @@ class ConfigFormPages(Pages):
             checks, notices = _with_error(checks, error, notices)
         sealed = self._sealed(draft)
         if notation is None and checks is not None:
-            content = config_form_page.form_html(
-                request.visit, draft, checks, plugin, sealed, *notices
+            # a form with thousands of settings takes a while, and others wait for this thread
+            content = await asyncio.to_thread(
+                config_form_page.form_html, request.visit, draft, checks, plugin, sealed, *notices
             )
         else:
             draft = replace(draft, notation=notation or Notation.JSON)
@@ -217,14 +225,9 @@ class ConfigFormPages(Pages):
     async def _checks(self, request: Request, draft: Draft) -> Response:
         """The part of the form that ``console.js`` replaces while the user types."""
         checks = await self._checked(request, draft, await self._plugin(request, draft))
-        return Response(
-            encoded(
-                join(
-                    config_form_page.checks_html(draft, checks),
-                    settings_html(draft, checks),
-                )
-            )
-        )
+        summary = config_form_page.checks_html(draft, checks)
+        settings = await asyncio.to_thread(settings_html, draft, checks)
+        return Response(encoded(join(summary, settings)))
 
     async def _checked(
         self,
@@ -244,7 +247,7 @@ class ConfigFormPages(Pages):
         )
         keys = plugin.config_keys if plugin is not None else ()
         own = {each.name for each in keys if not each.common}
-        found = checked(draft.config, answer, own, classes, is_new=is_new)
+        found = await asyncio.to_thread(checked, draft.config, answer, own, classes, is_new=is_new)
         # what was not asked for is not worth a line
         return found if asks_systems else replace(found, skipped=())
 
@@ -275,7 +278,7 @@ class ConfigFormPages(Pages):
             request.visit,
             draft.in_notation(draft.notation or Notation.JSON),
             None,
-            self._sealed(draft),
+            self._sealed(draft) or request.form.one("sealed"),
             notice(
                 "error",
                 "Nothing was written, and your input is kept below",

@@ -1,8 +1,9 @@
 """The form for a connector's config: its fields, its text, and the choice of a class."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import urlencode
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -18,7 +19,7 @@ from drover_gateway.console.config_fields import (
     setting_id,
 )
 from drover_gateway.console.config_settings_page import settings_html
-from drover_gateway.console.config_text import Notation
+from drover_gateway.console.config_text import Notation, lines_of
 from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.sessions import SESSION_S
@@ -143,6 +144,7 @@ def text_html(
 ) -> Html:
     """The form with the config as text, in the notation of the draft."""
     notation = draft.notation or Notation.JSON
+    text = draft.as_text(notation)
     error = None
     if draft.text_error:
         error = notice("error", "The text is not a config", tag("p", draft.text_error))
@@ -155,7 +157,7 @@ def text_html(
             *hidden_html(draft, {}, sealed, keeps_passwords=True),
             _actions(draft),
             _state_html(draft) if draft.is_new else None,
-            checks_html(draft, checks) if checks is not None else None,
+            checks_html(draft, checks, lines_of(text)) if checks is not None else None,
             notes,
             tag(
                 "p",
@@ -163,7 +165,7 @@ def text_html(
                 tag(
                     "textarea",
                     "\n",
-                    draft.as_text(notation),
+                    text,
                     id="config-text",
                     name=TEXT,
                     rows=30,
@@ -218,18 +220,21 @@ def hidden_html(
     return found
 
 
-def checks_html(draft: Draft, checks: Checked) -> Html:
-    """The summary of the errors and warnings, with links to their fields."""
-    fields = checks.fields
+def checks_html(draft: Draft, checks: Checked, lines: Mapping[str, int] | None = None) -> Html:
+    """The summary of the errors and warnings, with links to their fields.
+
+    ``lines`` are the lines of the settings on a page with text.
+    """
+    place_of = partial(_place, draft, checks.fields, lines or {})
     parts: list[Node] = []
     if checks.errors:
         count = len(checks.errors)
         parts.append(tag("h2", f"{count:,} {'error' if count == 1 else 'errors'}"))
-        parts.append(_fault_list(draft, checks.errors, fields, "bad"))
+        parts.append(_fault_list(checks.errors, place_of, "bad"))
     if checks.warnings:
         count = len(checks.warnings)
         parts.append(tag("h2", f"{count:,} {'warning' if count == 1 else 'warnings'}"))
-        parts.append(_fault_list(draft, checks.warnings, fields, "warning"))
+        parts.append(_fault_list(checks.warnings, place_of, "warning"))
     if checks.skipped:
         lines = [
             tag("li", tag("bdi", each.setting), " " if each.setting else None, each.text)
@@ -444,24 +449,21 @@ def _end(visit: Visit, draft: Draft) -> Html:
     )
 
 
-def _fault_list(
-    draft: Draft, faults: Sequence[Fault], fields: Mapping[str, Field], kind: str
-) -> Html:
-    lines = [_fault_line(draft, each, each.setting in fields) for each in faults[:_FAULTS_MAX]]
+def _place(draft: Draft, fields: Mapping[str, Field], lines: Mapping[str, int], name: str) -> Node:
+    """A setting with its line, or with a link to its field."""
+    shown = tag("bdi", name)
+    if name in lines:
+        return [shown, f" (line {lines[name]})"]
+    if draft.notation is not None:
+        return shown
+    if name == NAME and draft.is_new:
+        return tag("a", shown, href="#connector-name")
+    return tag("a", shown, href=f"#{setting_id(name)}-v") if name in fields else shown
+
+
+def _fault_list(faults: Sequence[Fault], place_of: Callable[[str], Node], kind: str) -> Html:
+    lines = [tag("li", place_of(each.setting), " ", each.text) for each in faults[:_FAULTS_MAX]]
     left = len(faults) - len(lines)
     if left:
         lines.append(tag("li", f"and {left:,} more"))
     return tag("ul", *lines, class_=f"faults {kind}")
-
-
-def _fault_line(draft: Draft, fault: Fault, has_field: bool) -> Html:
-    name: Node = tag("bdi", fault.setting)
-    line = draft.line_of(fault.setting)
-    if draft.notation is not None:
-        where = f" (line {line})" if line else ""
-        return tag("li", name, where, " ", fault.text)
-    if fault.setting == NAME and draft.is_new:
-        name = tag("a", name, href="#connector-name")
-    elif has_field:
-        name = tag("a", name, href=f"#{setting_id(fault.setting)}-v")
-    return tag("li", name, " ", fault.text)

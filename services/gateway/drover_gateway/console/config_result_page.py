@@ -215,10 +215,11 @@ def _changes_html(plan: pb.PlanConnectorConfigResponse) -> Html:
         )
         for each in plan.changes[:_LINES_MAX]
     ]
-    left = len(plan.changes) - len(rows)
+    count = len(plan.changes)
+    left = count - len(rows)
     return tag(
         "section",
-        tag("h2", f"{len(plan.changes):,} settings change"),
+        tag("h2", f"{count:,} {'setting changes' if count == 1 else 'settings change'}"),
         _table("Settings that change", ("Setting", "Now", "Then"), rows),
         tag("p", f"and {left:,} more") if left else None,
     )

@@ -13,6 +13,9 @@ from drover.model.config import TargetState
 JSON_MAX_CHARS, YAML_MAX_CHARS = 2 * 1024 * 1024, 256 * 1024
 #: Texts that every reader of YAML takes as texts without quotes, and decimal numbers.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|[1-9][0-9]{0,14}|0")
+_KEY = re.compile(
+    r"""[\s{,]*+(?:"(?P<double>[^"\\]+)"|'(?P<single>[^']+)'|(?P<plain>[^\s"':#{,][^\s"':]*))\s*:"""
+)
 _WORDS = frozenset(("null", "yes", "no", "on", "off", "y", "n", "true", "false"))
 #: Characters that YAML or HTML does not allow, or that YAML takes as ends of lines.
 _ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
@@ -69,18 +72,21 @@ def from_text(notation: Notation, text: str) -> Written:
     return Written(found.name, found.config, state, tuple(found.warnings))
 
 
-def line_of(text: str, setting: str) -> int:
-    """The number of the first line with a setting as its key; 0 if there is none."""
-    key = re.escape(setting)
-    found = re.search(rf"^[\s{{,]*[\"']?{key}[\"']?\s*:", text, re.MULTILINE)
-    return text.count("\n", 0, found.end()) + 1 if found else 0
+def lines_of(text: str) -> Mapping[str, int]:
+    """The first line of each key that starts a line of a text."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        key = _KEY.match(line)
+        if key:
+            found.setdefault(key["double"] or key["single"] or key["plain"], number)
+    return found
 
 
 def _with_line(message: str, label: str) -> str:
     place = re.match(rf"{re.escape(label)}:(\d+):(\d+): ", message)
     if place:
         return f"Line {place[1]}, column {place[2]}: {message[place.end() :]}"
-    return message.removeprefix(f"{label}: ")
+    return re.sub(rf"^{re.escape(label)}\b(: )?", lambda m: "" if m[1] else "The text", message)
 
 
 def _order(setting: str) -> tuple[bool, str]:
