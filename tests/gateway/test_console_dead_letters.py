@@ -1,5 +1,7 @@
 """The pages of dead letters over a real worker and a real store."""
 
+import html
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -212,10 +214,13 @@ async def test_single_dead_letters_are_replayed_and_discarded_with_a_reason(
     assert (await client.get_connector("s-sink")).config[REPLAY] == "0:1-2,0:3-4"
     await commit_replayed(store, client, "s-sink", 4)
     letter = await console.get(letters_path("s-sink", letter="0:4"))
-    without = await console.submit(letter, CHECK, ("action", "discard"))
+    forms = [each for each in letter.forms if each.action == CHECK]
+    (form,) = [each for each in forms if ("action", "replay") not in each.fields]
+    discard = [*form.fields, ("action", "discard")]
+    without = await console.post(CHECK, discard)
     assert (without.status, "The reason is missing" in without.text) == (400, True)
     reason = ("reason", f"a test row {SCRIPT}")
-    asked = await console.submit(letter, CHECK, ("action", "discard"), reason)
+    asked = await console.post(CHECK, [*discard, reason])
     assert "Of the dead letter 0:4, 1 would be discarded" in asked.text
     assert_strict(asked)
     done = await console.submit(asked, RUN)
@@ -236,6 +241,49 @@ async def test_single_dead_letters_are_replayed_and_discarded_with_a_reason(
     ):
         found = await console.post(CHECK, [*page.form(CHECK).fields[:1], *fields])
         assert found.status in (400, 404), fields
+
+
+async def test_a_dead_letter_is_repaired_and_replayed(
+    gateway: RunningGateway, console: ConsoleClient, store: EmbeddedStore, client: ConnectClient
+) -> None:
+    await create(gateway, "x-sink")
+    schema = {"type": "struct", "fields": [{"field": "id", "type": "int32"}], "optional": False}
+    value = json.dumps({"schema": schema, "payload": {"id": 1}}).encode()
+    headers = [("own", b"1"), (f"{PREFIX}topic", b"t"), (f"{PREFIX}stage", b"TASK_PUT")]
+    store_records(store, "x-sink-dead", [{"key": b"k", "value": value, "headers": headers}])
+    page = await console.get(letters_path("x-sink", letter="0:0"))
+    (form,) = [each for each in page.forms if ("action", "replay") in each.fields]
+
+    async def check(*fields: tuple[str, str]) -> Page:
+        return await console.post(CHECK, [*form.fields, *fields])
+
+    wrong = await check(("key", '"k"'), ("value", f'{{"id": "{SCRIPT}", "more": 1}}'))
+    assert wrong.status == 400
+    assert "value: id: must be of type int32" in wrong.text
+    assert "value: more: is not a field of the schema" in wrong.text
+    # what was entered is still there, and is text
+    assert SCRIPT in html.unescape(re.sub(r"\s+", " ", wrong.html))
+    assert_strict(wrong)
+    # a part is changed only if it differs from what was shown, apart from line ends
+    asked = await check(("key", '"k"'), ("value", '{\r\n  "id": 1\r\n}'))
+    assert "Of the dead letter 0:0, 1 would be replayed." in asked.text
+    asked = await check(("key", '"k"'), ("value", '{"id": 2}'))
+    assert "Of the repaired dead letter 0:0, 1 would be replayed." in asked.text
+    assert "drover dlq replay x-sink --repair repairs.jsonl" in asked.text
+    assert await ends(client, "x-sink-dead") == 1
+    for _ in range(2):
+        progress = await console.submit(asked, RUN)
+        assert "0 of 1 replayed" in progress.text
+    assert await ends(client, "x-sink-dead") == 2
+    done = await console.get(letters_path("x-sink", letter="0:1"))
+    for text in ('"id": 2', "drover.repaired.by", "replaying"):
+        assert text in done.text, text
+    assert "discarded" in (await console.get(letters_path("x-sink", letter="0:0"))).text
+
+
+async def ends(client: ConnectClient, topic: str) -> int:
+    (partition,) = (await client.describe_topic(topic)).partitions
+    return partition.end_offset
 
 
 async def test_markup_in_dead_letters_stays_text(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.engine.v1 import engine_pb2
 from drover.model.dead_letters import REPLAY
 from tests.spark.engine.harness import CALL_TIMEOUT_S, START_TIMEOUT_S, Harness, connector_config
@@ -151,6 +152,86 @@ async def test_an_older_letter_does_not_replace_the_newer_row_of_a_table(
     assert engine.records("people-dead") == 3
     force = {"errors_deadletterqueue_replay_force": "true"}
     await replay("b", "0:2-3", (100, "old"), (101, "alone"), **force)
+
+
+async def test_a_repaired_letter_is_written_with_its_new_value(
+    engine: Harness, tmp_path: Path
+) -> None:
+    database = tmp_path / "fixed.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE fixed (id INTEGER PRIMARY KEY, name TEXT)")
+    own: dict[str, Any] = {
+        **TOLERANT,
+        **JSON,
+        "plugin": "JdbcSink",
+        "topics": "fixed",
+        "connection_url": f"sqlite:///{database}",
+        "table_name_format": "fixed",
+        "insert_mode": "upsert",
+        "pk_mode": "record_value",
+        "pk_fields": "id",
+        "errors_deadletterqueue_topic_name": "fixed-dead",
+    }
+    broken = b'{"id": null, "name": "a"}'
+    store_records(engine.store, "fixed", [{"value": broken}])
+    about = {"topic": "fixed", "partition": "0", "offset": "0", "connector.name": "fixer"}
+    headers = [(f"__connect.errors.{name}", text.encode()) for name, text in about.items()]
+    store_records(
+        engine.store, "fixed-dead", [{"value": broken, "headers": [("own", b"1"), *headers]}]
+    )
+    config = connector_config("fixer", **own)
+    value = '{"id": 7, "name": "repaired"}'
+    repairs = [DeadLetterRepair(partition=0, offset=0, value=value)]
+
+    async def checked(ranges: str, repairs: list[DeadLetterRepair]) -> tuple[str, list[str]]:
+        command = engine_pb2.CheckDeadLetters(
+            config=config, ranges=ranges, skip_newer=True, repairs=repairs
+        )
+        found = (await engine.call(check_dead_letters=command)).checked_dead_letters
+        return found.ranges, [each.message for each in found.skipped_letters]
+
+    async def previewed(ranges: str, repairs: list[DeadLetterRepair]) -> Any:
+        command = engine_pb2.PreviewConnector(
+            config=config | {REPLAY: ranges}, row_count=10, dead_letters=True, repairs=repairs
+        )
+        (row,) = (await engine.call(preview_connector=command)).preview.rows
+        return row
+
+    # as it is, it has no key
+    assert (await checked("0:0-1", []))[0] == ""
+    assert await checked("0:0-1", repairs) == ("0:0-1", [])
+    assert (await previewed("0:0-1", repairs)).records[-1].value.replace(" ", "") == value.replace(
+        " ", ""
+    )
+    repair = engine_pb2.RepairDeadLetters(
+        config=config, repairs=repairs, author="ann", request_id="r", open_ranges="0:0-1"
+    )
+    for _ in range(2):
+        report = await engine.call(repair_dead_letters=repair)
+        (place,) = report.repaired_dead_letters.places
+        assert (place.offset, place.repaired_offset) == (0, 1)
+    # the original record is still compared with the topic, and it is not another one
+    assert await checked("0:1-2", []) == ("0:1-2", [])
+    row = await previewed("0:1-2", [])
+    assert not row.failed_step
+    assert [(each.key, each.value) for each in row.records[-1].headers] == [
+        ("own", "1"), ("drover.repaired.by", "ann"),
+    ]  # fmt: skip
+
+    def rows() -> list[tuple[int, str]]:
+        with sqlite3.connect(database) as connection:
+            return connection.execute("SELECT * FROM fixed ORDER BY id").fetchall()
+
+    replayed = {
+        "errors_deadletterqueue_replay": "0:1-2",
+        "errors_deadletterqueue_replay_id": "c" * 8,
+    }
+    started = await engine.start_task("fixer", **own, **replayed)
+    assert started.HasField("done"), started
+    await wait_until_async(
+        lambda: rows() == [(7, "repaired")], timeout_s=CALL_TIMEOUT_S, describe=rows
+    )
+    await engine.stop_task("fixer")
 
 
 @pytest.mark.faults("connectors")

@@ -8,7 +8,13 @@ from drover.api.common.v1.topics_pb2 import RecordQuery, TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.client.calls import new_request_id
-from drover.errors import DroverError, NotFoundError, PermissionDeniedError, Reason
+from drover.errors import (
+    DroverError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    Reason,
+)
 from drover.model.dead_letters import DEAD_LETTER_TOPIC, parse_ranges
 from drover.model.letter_states import (
     OffsetSet,
@@ -120,9 +126,14 @@ class DeadLettersPages(Pages):
         request_id, force = new_request_id(), bool(form.one("force"))
         reason = form.one("reason").strip()
         if action == REPLAY:
-            replayed = await client.replay_dead_letters(
-                selection.replay(dry_run=True, force=force, request_id=request_id)
-            )
+            try:
+                replayed = await client.replay_dead_letters(
+                    selection.replay(dry_run=True, force=force, request_id=request_id)
+                )
+            except InvalidArgumentError as error:
+                if not selection.repair:
+                    raise
+                return await self._not_repaired(request, selection, error)
             content = html.replay_check_html(
                 request.visit, selection, replayed, request_id, force=force
             )
@@ -138,6 +149,30 @@ class DeadLettersPages(Pages):
                 request.visit, selection, discarded, request_id, reason
             )
         return Response(page(request.visit, f"{_TITLES[action]}?", content, current=TOPICS))
+
+    async def _not_repaired(
+        self, request: Request, selection: Selection, error: InvalidArgumentError
+    ) -> Response:
+        """The page of the dead letter again, with what was entered and what is wrong with it."""
+        client, name = self._context.client(request), selection.connector
+        queue = await _queue_of(client, name)
+        letter = await _letter(client, queue, selection.letters[0])
+        states = states_of(await client.dead_letter_states(name))
+        faults = [
+            f"{each.field.partition('.')[2] or 'record'}: {each.description}"
+            for each in error.violations
+        ]
+        content = html.letter_html(
+            request.visit,
+            name,
+            queue.topic,
+            letter,
+            states,
+            selection.repair,
+            faults or [error.message],
+        )
+        title = f"Dead letters of {name}"
+        return Response(page(request.visit, title, content, current=TOPICS), 400)
 
     async def _run(self, request: Request) -> Response:
         form, action = request.form, _action(request)

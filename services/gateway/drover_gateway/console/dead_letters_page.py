@@ -18,8 +18,10 @@ from drover_gateway.console.letter_groups import (
     Cause,
     Group,
     Range,
+    Repair,
     Selection,
     cause_of,
+    digest_of,
     headers_of,
     letter_url,
     list_url,
@@ -204,9 +206,17 @@ def _letter_row(connector: str, letter: TopicRecord, states: StatesNow) -> Html:
 
 
 def letter_html(
-    visit: Visit, connector: str, topic: str, letter: TopicRecord, states: StatesNow
+    visit: Visit,
+    connector: str,
+    topic: str,
+    letter: TopicRecord,
+    states: StatesNow,
+    entered: Repair | None = None,
+    faults: Sequence[str] = (),
 ) -> Html:
-    """One dead letter: what failed, its record, and what can be done."""
+    """One dead letter: what failed, its record, and what can be done. After a repair that was not
+    accepted, ``entered`` is what was entered, and ``faults`` is what is wrong with it.
+    """
     headers = headers_of(letter)
     state = states.state_of(letter.partition, letter.offset)
     place = f"{letter.partition}:{letter.offset}"
@@ -256,7 +266,10 @@ def letter_html(
             ),
             class_="record-body",
         ),
-        _actions(visit, Selection(connector, letters=((letter.partition, letter.offset),)))
+        join(
+            _repair(visit, connector, letter, entered or Repair(), faults),
+            _actions(visit, Selection(connector, letters=((letter.partition, letter.offset),))),
+        )
         if state is LetterState.OPEN
         else None,
         commands(
@@ -273,6 +286,55 @@ def letter_html(
 
 
 # actions
+
+
+def _repair(
+    visit: Visit, connector: str, letter: TopicRecord, entered: Repair, faults: Sequence[str]
+) -> Html:
+    heading = tag("h2", "Repair it, and replay it")
+    if letter.truncated:
+        text = "The record is too large to be changed here: use drover dlq replay --repair FILE."
+        return tag("section", heading, tag("p", text))
+    selection = Selection(connector, letters=((letter.partition, letter.offset),))
+    fields = [*selection.fields(), ("action", REPLAY)]
+    areas = []
+    for name in ("key", "value"):
+        present = indented(getattr(letter, name)) if letter.HasField(name) else "null"
+        text = entered.parts.get(name, present)
+        fields.append((f"{name}_digest", digest_of(present)))
+        areas.append(
+            tag(
+                "label",
+                name.capitalize(),
+                tag(
+                    "textarea",
+                    # a line end after the start tag is not part of the text
+                    f"\n{text}",
+                    name=name,
+                    rows=min(20, text.count("\n") + 2),
+                    spellcheck="false",
+                    autocomplete="off",
+                ),
+            )
+        )
+    problems = [tag("li", tag("bdi", each)) for each in faults]
+    return tag(
+        "section",
+        heading,
+        tag(
+            "p",
+            "JSON, of the schema of the present key or value if it has one; null makes it null. A"
+            " part that is not changed is kept byte by byte.",
+        ),
+        notice("error", "It is not valid", tag("ul", *problems)) if problems else None,
+        visit.form(
+            CHECK,
+            _hidden(fields),
+            *areas,
+            tag("p", tag("button", "Check and replay…", class_="primary")),
+            class_="repair",
+        ),
+    )
 
 
 def _actions(visit: Visit, selection: Selection) -> Html:

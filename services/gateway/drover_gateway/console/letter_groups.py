@@ -1,5 +1,6 @@
 """Dead letters by cause, and which of them an operator has chosen; pure."""
 
+import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import urlencode
 
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.dead_letters import CONNECTOR_HEADER, HEADER_PREFIX, ReplayRange
@@ -115,6 +117,46 @@ def states_of(found: pb.GetDeadLetterStatesResponse) -> StatesNow:
     )
 
 
+def digest_of(text: str) -> str:
+    """Identifies a text that a form shows, so that a changed one is noticed."""
+    return hashlib.sha256(_lines(text).encode("utf-8", "replace")).hexdigest()
+
+
+def _lines(text: str) -> str:
+    """A text without what browsers change of it."""
+    return text.replace("\r\n", "\n").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A new key and value for the selected dead letter, as JSON; None keeps the present one."""
+
+    key: str | None = None
+    value: str | None = None
+
+    @classmethod
+    def read(cls, form: Form) -> Self:
+        """The parts of a form that differ from the ones that it showed."""
+        found: dict[str, str] = {}
+        for name in ("key", "value"):
+            for text in form.all(name):
+                if digest_of(text) != form.one(f"{name}_digest"):
+                    found[name] = _lines(text)
+        return cls(**found)
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The new parts by name."""
+        return {
+            name: text
+            for name, text in (("key", self.key), ("value", self.value))
+            if text is not None
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which open dead letters of a connector: all, those of a cause, or single ones.
@@ -123,11 +165,13 @@ class Selection:
         connector: The connector.
         cause: Only dead letters with this cause; None for all.
         letters: Only these, each by partition and offset; empty for all.
+        repair: What is changed of the only one before it is replayed.
     """
 
     connector: str
     cause: Cause | None = None
     letters: Sequence[tuple[int, int]] = ()
+    repair: Repair = field(default_factory=Repair)
 
     @classmethod
     def read(cls, form: Form) -> Self:
@@ -146,13 +190,16 @@ class Selection:
             raise PageError(
                 400, "Nothing is selected", "Select dead letters, or all of a cause, first."
             )
-        return cls(connector, letters=tuple(dict.fromkeys(letters)))
+        chosen = tuple(dict.fromkeys(letters))
+        repair = Repair.read(form) if len(chosen) == 1 else Repair()
+        return cls(connector, letters=chosen, repair=repair)
 
     def fields(self) -> list[tuple[str, str]]:
         """As the fields of a form."""
         found = [("connector", self.connector)]
         if self.letters:
-            return found + [("letter", f"{p}:{offset}") for p, offset in self.letters]
+            found += [("letter", f"{p}:{offset}") for p, offset in self.letters]
+            return [*found, *self.repair.parts.items()]
         if self.cause is None:
             return [*found, ("every", "all")]
         cause = [("stage", self.cause.stage), ("cause", self.cause.error_class)]
@@ -161,6 +208,8 @@ class Selection:
     @property
     def text(self) -> str:
         """In words."""
+        if self.repair:
+            return f"the repaired dead letter {self.letters[0][0]}:{self.letters[0][1]}"
         if len(self.letters) == 1:
             return f"the dead letter {self.letters[0][0]}:{self.letters[0][1]}"
         if self.letters:
@@ -180,6 +229,7 @@ class Selection:
             name=self.connector,
             conditions=self.conditions,
             letters=self._places(),
+            repairs=self._repairs(),
             dry_run=dry_run,
             row_count=_ROWS,
             force=force,
@@ -202,11 +252,25 @@ class Selection:
     def _places(self) -> list[pb.DeadLetterPlace]:
         return [pb.DeadLetterPlace(partition=p, offset=offset) for p, offset in self.letters]
 
+    def _repairs(self) -> list[DeadLetterRepair]:
+        if not self.repair:
+            return []
+        ((partition, offset),) = self.letters
+        return [DeadLetterRepair(partition=partition, offset=offset, **self.repair.parts)]
+
     def commands(self, action: str, *, force: bool = False, reason: str = "") -> list[str]:
         """The same from the command line and by gRPC."""
         words = ["drover", "dlq", action, self.connector]
         body: dict[str, object] = {"name": self.connector}
-        for partition, offset in self.letters:
+        before: list[str] = []
+        if self.repair:
+            ((partition, offset),) = self.letters
+            line = {"letter": f"{partition}:{offset}"} | self.repair.parts
+            before = [f"printf '%s\\n' {shlex.quote(_repair_line(line))} > repairs.jsonl"]
+            words += ["--repair", "repairs.jsonl"]
+            place = {"partition": partition, "offset": offset}
+            body["repairs"] = [place | self.repair.parts]
+        for partition, offset in self.letters if not self.repair else ():
             words += ["--letter", f"{partition}:{offset}"]
         if self.letters:
             body["letters"] = [{"partition": p, "offset": offset} for p, offset in self.letters]
@@ -221,7 +285,16 @@ class Selection:
             words.append("--force")
             body["force"] = True
         rpc = "ReplayDeadLetters" if action == REPLAY else "DiscardDeadLetters"
-        return [shlex.join(words), "", grpc_command(rpc, body)]
+        return [*before, shlex.join(words), "", grpc_command(rpc, body)]
+
+
+def _repair_line(line: Mapping[str, str]) -> str:
+    """A line of the file of ``drover dlq replay --repair``; key and value are JSON already."""
+    parts = [f'"letter":"{line["letter"]}"']
+    parts += [
+        f'"{name}":{" ".join(line[name].split(chr(10)))}' for name in line if name != "letter"
+    ]
+    return "{" + ",".join(parts) + "}"
 
 
 def place_of(text: str) -> tuple[int, int]:
