@@ -205,12 +205,12 @@ class DeadLettersPages(Pages):
         states = states_of(await client.dead_letter_states(name))
         left = count_of(within(wanted, states.replaying))
         total = count_of(wanted)
-        error = ""
+        why = ""
         letters: Sequence[TopicRecord] = ()
         try:
             letters = await _last_letters(client, queue, GROUPED)
         except (PermissionDeniedError, NotFoundError) as failed:
-            error = failed.message
+            why = failed.message
         own = [each for each in letters if is_of(each, name)]
         chosen = [each for each in own if each.offset in wanted.get(each.partition, OffsetSet())]
         begun = ends.offsets if ends is not None else {}
@@ -224,7 +224,7 @@ class DeadLettersPages(Pages):
             chosen=groups_of(chosen, states),
             again=groups_of(again, StatesNow()),
             is_started=target == pb.TARGET_STATE_STARTED,
-            error=error,
+            error=why,
         )
         headers = (("refresh", str(_REFRESH_S)),) if left else ()
         title = f"Replay of dead letters of {name}"

@@ -28,8 +28,8 @@ REASONS: Mapping[str, str] = {
         " the gateway's log."
     ),
     "unknown-state": (
-        "This sign-in was not started in this browser at this address, took more than 10 minutes, or"
-        " was completed before. Sign in again."
+        "This sign-in was not started in this browser at this address, took more than 10 minutes,"
+        " or was completed before. Sign in again."
     ),
     "bad-token": (
         "The issuer's answer was not accepted, so you are not signed in. An administrator finds the"

@@ -180,11 +180,11 @@ class Oidc:
             raise SignInError(Refusal.ERROR, "the response of the token endpoint is no JSON object")
         if status == HTTPStatus.OK:
             return response
-        error = str(response.get("error"))[:100]
-        is_ended = error == "invalid_grant" and fields["grant_type"] == "refresh_token"
+        code = str(response.get("error"))[:100]
+        is_ended = code == "invalid_grant" and fields["grant_type"] == "refresh_token"
         raise SignInError(
             Refusal.ENDED if is_ended else Refusal.ERROR,
-            f"the token endpoint returned {status} with the error {error!r}",
+            f"the token endpoint returned {status} with the error {code!r}",
         )
 
     def _proof(self, metadata: Metadata) -> tuple[Mapping[str, str], Mapping[str, str]]:
