@@ -18,6 +18,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.console import Output
 from drover.cli.doctor import kafka as doctor_kafka
 from drover.cli.doctor.certificates import look_at_certificates, of_command
+from drover.cli.doctor.cluster import connector_findings
 from drover.cli.doctor.command import print_findings
 from drover.cli.doctor.finding import Finding, Level
 from drover.cli.doctor.kafka import look_at_brokers
@@ -169,6 +170,30 @@ def test_no_leader_and_a_failed_task(cluster: FakeCluster, drover: Run) -> None:
     assert code == 1
     assert checks["leader"][0]["level"] == "warning"
     assert checks["connectors"][0]["advice"].startswith("`drover connector status c` shows")
+
+
+@pytest.mark.parametrize("of_task", [True, False])
+def test_connectors_that_no_worker_runs_are_shown_with_the_reason(of_task: bool) -> None:
+    reason = "no worker runs it: its worker w:1 is not in the group"
+    status = pb.ConnectorStatus(
+        name="shop-copy",
+        connector=pb.ConnectorState(
+            state=pb.RUN_STATE_RUNNING if of_task else pb.RUN_STATE_UNASSIGNED,
+            trace="" if of_task else reason,
+        ),
+    )
+    # without a trace: a rebalance is about to assign it
+    fresh = pb.ConnectorStatus(
+        name="new", connector=pb.ConnectorState(state=pb.RUN_STATE_UNASSIGNED)
+    )
+    status.tasks.add(task=0, state=pb.RUN_STATE_UNASSIGNED, trace=reason if of_task else "")
+    assert connector_findings([fresh, status], now_ms=0) == [
+        Finding(
+            "connectors", Level.WARNING, "UNASSIGNED, or with UNASSIGNED tasks: shop-copy", reason
+        )
+    ]
+    (found,) = connector_findings([fresh], now_ms=0)
+    assert found.level is Level.OK
 
 
 def test_connectors_that_wait_for_their_engine_are_shown_with_the_reason_of_its_end(

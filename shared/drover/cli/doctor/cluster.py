@@ -291,6 +291,10 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
         names = _named([each.name for each in waiting])
         found = f"FAILED until their engine has restarted: {names}"
         findings.append(Finding("connectors", Level.ERROR, found, _engine_end(waiting[0])))
+    lost = {each.name: cause for each in statuses if (cause := _why_unassigned(each))}
+    if lost:
+        found = f"UNASSIGNED, or with UNASSIGNED tasks: {_named(list(lost))}"
+        findings.append(Finding("connectors", Level.WARNING, found, next(iter(lost.values()))))
     for name, task in retrying[:_NAMED_MAX]:
         note = next(task_notes(task, now_ms))
         findings.append(
@@ -363,6 +367,14 @@ def _engine_end(status: pb.ConnectorStatus) -> str:
             last = decode_failures(failures).last
             causes.append(cause_in(trace) if last and last.cause is FailureCause.ENGINE else "")
     return causes[0] if causes and all(causes) else ""
+
+
+def _why_unassigned(status: pb.ConnectorStatus) -> str:
+    """Why no worker runs a connector or one of its tasks; empty while they wait for a rebalance."""
+    states = [(status.connector.state, status.connector.trace)]
+    states += [(task.state, task.trace) for task in status.tasks]
+    causes = [cause_in(trace) for state, trace in states if state == pb.RUN_STATE_UNASSIGNED]
+    return next(filter(None, causes), "")
 
 
 def _has_failed(status: pb.ConnectorStatus) -> bool:
