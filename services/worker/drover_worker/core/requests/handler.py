@@ -33,7 +33,12 @@ from drover_worker.core.requests import messages as requests
 from drover_worker.core.requests.configs import ConfigRequests
 from drover_worker.core.requests.drains import DrainRequests
 from drover_worker.core.requests.offsets import OffsetRequests
-from drover_worker.core.requests.pending import Pending, PendingRequests, RequestStage
+from drover_worker.core.requests.pending import (
+    STEPS_WITHOUT_WORK,
+    Pending,
+    PendingRequests,
+    RequestStage,
+)
 from drover_worker.core.requests.restarts import RestartRequests
 from drover_worker.core.requests.target_states import TargetStateRequests, is_started_stop
 
@@ -111,8 +116,7 @@ class RequestHandler:
         text = f"{what} did not finish in time: it {pending.step}, {self._describe_stage()}"
         if pending.last_error:
             text = f"{text}; last error: {pending.last_error}"
-        was_idle = pending.step in (RequestStage.WAITING, RequestStage.BACKING_OFF)
-        metadata = {UNAVAILABLE_KEY: "true"} if was_idle else {}
+        metadata = {UNAVAILABLE_KEY: "true"} if pending.step in STEPS_WITHOUT_WORK else {}
         error = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text, metadata=metadata)
         self._pending.fail(pending, error)
 

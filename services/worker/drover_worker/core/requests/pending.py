@@ -51,6 +51,16 @@ STEPS_WITH_A_CALL = frozenset(
         RequestStage.WRITING,
     }
 )
+#: Steps without work: the request waits for the group, its leader, or the config store.
+STEPS_WITHOUT_WORK = frozenset(
+    {
+        RequestStage.WAITING,
+        RequestStage.READING_HISTORY,
+        RequestStage.WRITING,
+        RequestStage.BACKING_OFF,
+        RequestStage.READING_BACK,
+    }
+)
 
 
 @dataclass(slots=True)
