@@ -231,6 +231,7 @@ class Worker:
             loggers=loggers,
             read_to_end=runner.read_configs_to_end,
             present_tasks=figures.present_tasks,
+            figure_rows=figures.figure_rows,
             processes=figures.processes,
             audit=audit,
             replace_engine=partial(engines.replace, loop.renew, reloaded),

@@ -255,6 +255,13 @@ class ConnectClient:
         response = await self._call(self._stub.GetConnectorStatus, request, timeout_s=timeout_s)
         return response.status
 
+    async def get_connector_figures(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetConnectorFiguresResponse:
+        """A connector's figures over the last hour."""
+        request = pb.GetConnectorFiguresRequest(name=name)
+        return await self._call(self._stub.GetConnectorFigures, request, timeout_s=timeout_s)
+
     async def pause_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
         """Pause a connector: its tasks stay assigned but idle."""
         request = pb.PauseConnectorRequest(name=name)

@@ -107,6 +107,7 @@ ACCESS: dict[str, dict[str, Access]] = {
         "GetConnectorSecrets": _READ_SECRETS,
         "GetConnectorHistory": _READ_CONNECTOR,
         "GetConnectorStatus": _READ_CONNECTOR,
+        "GetConnectorFigures": _READ_CONNECTOR,
         "ListTasks": _READ_CONNECTOR,
         "WatchStatuses": _READ_CONNECTOR,
         "GetConnectorOffsets": _READ_CONNECTOR,

@@ -177,6 +177,7 @@ CALLS: dict[str, Call] = {
         lambda c: c.patch_connector_config("flights", settings={})
     ),
     "ConnectService.DeleteConnector": _connect(lambda c: c.delete_connector("flights")),
+    "ConnectService.GetConnectorFigures": _connect(lambda c: c.get_connector_figures("flights")),
     "ConnectService.GetConnectorStatus": _connect(lambda c: c.get_connector_status("flights")),
     "ConnectService.PauseConnector": _connect(lambda c: c.pause_connector("flights")),
     "ConnectService.ResumeConnector": _connect(lambda c: c.resume_connector("flights")),

@@ -7,6 +7,8 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.common import decode_counts, encode_timestamp
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts
+from drover_worker.admin import figures
+from drover_worker.shell import connector_figures
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -149,3 +151,24 @@ async def test_the_lag_of_a_sink_is_told(cluster: WorkerCluster) -> None:
         return (status.lag, status.tasks[0].lag) == (999, 999)
 
     await wait_until_async(is_told)
+
+
+async def test_figures_of_all_workers_are_one_series(
+    workers: list[RunningWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connector_figures, figures):
+        monkeypatch.setattr(module, "INTERVAL_MS", 200)
+    act(workers, C0, "", 100)
+    act(workers, C1, "", 11)
+    request = pb.GetConnectorFiguresRequest(name="c")
+
+    async def are_complete() -> bool:
+        for each in workers:
+            found = await each.stub.GetConnectorFigures(request, timeout=20)
+            assert not found.silent_worker_ids
+            # at 200 ms, 1 record is 5 per second
+            if sum(point.read_per_second for point in found.points) / 5 != pytest.approx(111):
+                return False
+        return True
+
+    await wait_until_async(are_complete)

@@ -1,4 +1,4 @@
-"""Edits of offsets: what a form changes, and what was changed meanwhile."""
+"""Edits of offsets: what a form changes, and what conflicts with it."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_all_faults_are_named_at_once() -> None:
     assert len(str(raised.value).split("\n")) == 3
 
 
-def test_an_offset_that_was_changed_meanwhile_is_a_conflict() -> None:
+def test_an_offset_that_has_changed_since_is_a_conflict() -> None:
     same = Edit('{"a": 1}', '{"at": 1}', '{"at":2}')
     removed, changed = Edit('{"b":1}', '{"at":1}', ""), Edit('{"c":1}', '{"at":1}', "")
     appeared = Edit('{"d":1}', "", '{"at":1}')

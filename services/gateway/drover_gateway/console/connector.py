@@ -9,6 +9,7 @@ import structlog
 from drover.errors import DroverError, NotFoundError, UnauthenticatedError
 from drover_gateway.console import connector_page as html
 from drover_gateway.console.connector_config_page import config_html
+from drover_gateway.console.connector_figures_page import figures_html
 from drover_gateway.console.connector_history import HistoryPages
 from drover_gateway.console.connector_offsets import OffsetsPages
 from drover_gateway.console.connectors import decoded_name
@@ -64,10 +65,10 @@ class ConnectorPages(Pages):
     async def _overview(self, request: Request, name: str) -> Response:
         view = await self._context.views.opened(request.caller)
         version = view.version
-        seen = await _seen(view, name)
+        seen, figures = await asyncio.gather(_seen(view, name), _figures(view, name))
         if seen is None:
             return _no_connector(request, name)
-        content = html.overview_html(request.visit, seen, version, _now_ms())
+        content = html.overview_html(request.visit, seen, figures, version, _now_ms())
         live = f"{LIVE}?{urlencode({'page': 'connector', 'name': name})}"
         return tab_response(request, name, "overview", content, live=live)
 
@@ -118,11 +119,13 @@ class ConnectorLive:
     #: Steps of tasks are in no view: they are read again after this time.
     every_s = 5.0
     _PAUSE_S = 1.0
+    _FIGURES_EVERY_S = 10.0
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._sent: dict[str, Html] = {}
         self._read_s = 0.0
+        self._figures_read_s = 0.0
 
     async def start(self, view: View) -> None:
         """See ``LivePage``."""
@@ -138,8 +141,11 @@ class ConnectorLive:
         self._read_s = asyncio.get_running_loop().time()
         seen = await _seen(view, self._name)
         parts = html.removed_parts(self._name) if seen is None else html.live_parts(seen, _now_ms())
+        if self._read_s - self._figures_read_s >= self._FIGURES_EVERY_S and seen is not None:
+            self._figures_read_s = self._read_s
+            parts["c-figures"] = html.figures_part(await _figures(view, self._name))
         fresh = [each for key, each in parts.items() if self._sent.get(key) != each]
-        self._sent = parts
+        self._sent |= parts
         return join(*fresh)
 
 
@@ -161,6 +167,17 @@ async def _seen(view: View, name: str) -> html.Seen | None:
             raise
         return html.Seen(known, view.connector(name), error.message)
     return html.Seen(status, view.connector(name))
+
+
+async def _figures(view: View, name: str) -> Html:
+    """The section with the figures, or why there are none."""
+    try:
+        found = await view.client.get_connector_figures(name, timeout_s=_STATUS_TIMEOUT_S)
+    except UnauthenticatedError:
+        raise
+    except DroverError as error:
+        return figures_html(name, None, error.message)
+    return figures_html(name, found, "")
 
 
 def tab_response(

@@ -28,7 +28,7 @@ class Setting:
 def grouped(
     config: Mapping[str, str], keys: Sequence[pb.ConfigKey]
 ) -> list[tuple[str, list[Setting]]]:
-    """The settings that the config has, by the groups of the plugin; then those without a group."""
+    """The settings that the config has, by the plugin's groups; last without a group."""
     groups: dict[str, list[Setting]] = {}
     known = {key.name for key in keys}
     own = [key for key in keys if not key.common]
@@ -61,7 +61,8 @@ def config_html(connector: pb.Connector, keys: Sequence[pb.ConfigKey], fault: st
     """
     config = connector.config
     left_out = max(len(config) - SETTINGS_MAX, 0)
-    sections, room = [], SETTINGS_MAX
+    sections: list[Html] = []
+    room = SETTINGS_MAX
     for group, settings in grouped(config, keys):
         if room:
             sections.append(_group(f"g{len(sections)}", group, settings[:room]))

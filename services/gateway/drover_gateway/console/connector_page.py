@@ -1,4 +1,4 @@
-"""The page of one connector: its tabs, and what it and its tasks do at present."""
+"""The page of one connector: its tabs, its state, and the present steps of its tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,12 +81,13 @@ def dead_letters_url(name: str) -> str:
     return f"{DEAD_LETTERS}?{urlencode({'connector': name})}"
 
 
-def overview_html(visit: Visit, seen: Seen, version: str, now_ms: int) -> Html:
-    """The tab with states, counts and tasks."""
+def overview_html(visit: Visit, seen: Seen, figures: Html, version: str, now_ms: int) -> Html:
+    """The tab with states, counts, tasks and figures."""
     name = seen.status.name
     return join(
         tag("div", *live_parts(seen, now_ms).values(), id="connector", data_version=version),
         _actions(visit, name, len(seen.status.tasks)),
+        figures_part(figures),
         commands(
             "The same from the command line and by gRPC",
             [
@@ -95,6 +96,11 @@ def overview_html(visit: Visit, seen: Seen, version: str, now_ms: int) -> Html:
             ],
         ),
     )
+
+
+def figures_part(figures: Html) -> Html:
+    """The figures, as the part that is updated."""
+    return tag("div", figures, id="c-figures")
 
 
 def live_parts(seen: Seen, now_ms: int) -> dict[str, Html]:
@@ -115,6 +121,7 @@ def removed_parts(name: str) -> dict[str, Html]:
     text = tag("p", tag("bdi", name), " was deleted.", class_="bad", role="status")
     back = tag("p", tag("a", "To the connectors", href=CONNECTORS))
     parts = {"c-state": (text, back), "c-failure": (), "c-facts": (), "c-tasks": (), "c-notes": ()}
+    parts["c-figures"] = ()
     return {key: tag("div", *content, id=key) for key, content in parts.items()}
 
 
@@ -301,7 +308,7 @@ def _tasks(status: pb.ConnectorStatus) -> Node:
         text = "It has no tasks: it is stopped, or its connector object has not created them yet."
         return tag("section", heading, tag("p", text))
     head = ("Task", "State", "Does now", "Worker", "Records/s", "Lag", "Read", "Written")
-    head = (*head, "Filtered", "Dead letters", "Skipped")
+    more = ("Filtered", "Dead letters", "Skipped")
     left_out = len(status.tasks) - TASKS_MAX
     return tag(
         "section",
@@ -310,7 +317,7 @@ def _tasks(status: pb.ConnectorStatus) -> Node:
             "div",
             tag(
                 "table",
-                tag("thead", tag("tr", *(tag("th", each, scope="col") for each in head))),
+                tag("thead", tag("tr", *(tag("th", each, scope="col") for each in (*head, *more)))),
                 tag("tbody", *(_task(each) for each in _shown(status))),
                 aria_labelledby="tasks",
             ),

@@ -1,4 +1,4 @@
-"""Edits of a connector's offsets: what a form changes, and what was changed meanwhile; pure."""
+"""Edits of a connector's offsets: what a form changes, and what conflicts with it; pure."""
 
 import hashlib
 import json

@@ -12,7 +12,7 @@ from drover_gateway.views import View
 
 #: Topics are asked for again after this time.
 KEPT_S = 30.0
-#: New connectors are asked for after this time.
+#: Connectors without topics, such as new ones, are asked for after this time.
 _NEW_AFTER_S = 2.0
 #: How long a page waits for topics; the next one has them.
 _WAIT_S = 2.0
@@ -39,7 +39,7 @@ class _Known:
             return True
         age_s = now_s - self.asked_s
         return age_s > KEPT_S or (
-            age_s > _NEW_AFTER_S and any(name not in self.topics for name in names)
+            age_s > _NEW_AFTER_S and not all(self.topics.get(name) for name in names)
         )
 
 

@@ -85,6 +85,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Return the status of a connector and its tasks."""
         return await self._admin.statuses.get(request, _call(context))
 
+    async def GetConnectorFigures(
+        self, request: pb.GetConnectorFiguresRequest, context: Context
+    ) -> pb.GetConnectorFiguresResponse:
+        """Return the figures of a connector over the last hour."""
+        return await self._admin.figures.get(request, _call(context))
+
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:

@@ -14,6 +14,7 @@ from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.connectors import ConnectorReads
 from drover_worker.admin.dead_letters import DeadLetters
 from drover_worker.admin.every_worker import EveryWorker
+from drover_worker.admin.figures import Figures, OwnRows
 from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
 from drover_worker.admin.logger_levels import LoggerLevels
 from drover_worker.admin.plans import ConnectorPlans
@@ -50,6 +51,7 @@ class Backends:
     loggers: Loggers
     read_to_end: ReadToEnd
     present_tasks: OwnTasks
+    figure_rows: OwnRows
     processes: WorkerProcesses
     audit: AuditTrail
     replace_engine: ReplaceEngine
@@ -69,6 +71,13 @@ class Admin:
         loop.observe(hub.observe)
         self.activities = TaskActivities(
             worker_id=backends.worker_id, forwarder=forwarder, own=backends.present_tasks
+        )
+        self.figures = Figures(
+            worker_id=backends.worker_id,
+            forwarder=forwarder,
+            own=backends.figure_rows,
+            reads=reads,
+            views=views,
         )
         self.cluster = ClusterInfo(
             settings=backends.settings,

@@ -25,6 +25,7 @@ from drover_worker.core.herder import Herder
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
 from drover_worker.core.lifecycle.task import TaskLifecycle
 from drover_worker.core.rebalance.stage import Stage
+from drover_worker.shell.connector_figures import Amounts, ConnectorFigures, Row
 from drover_worker.shell.task_rates import RecordRate
 from drover_worker.shell.worker_processes import WorkerProcesses
 
@@ -92,6 +93,20 @@ class _Progress:
     def tally(self, name: str) -> Tally:
         return self.times.get(name, Tally()) + _tally(self.entry, name)
 
+    def amounts(self) -> Amounts:
+        """What its runs on this worker have done so far."""
+        times: list[int] = []
+        for name in ("batch_times", "poll_times", "write_times", "commit_times"):
+            tally = self.tally(name)
+            times += (tally.count, round(tally.total * 1_000_000))
+        counts = ("read_count", "written_count", "dead_lettered_count")
+        return Amounts(tuple(map(self.count, counts)), tuple(times))  # type: ignore[arg-type]
+
+    def lag(self) -> int | None:
+        """The lag of its last report; None if it has none."""
+        values = (each.value for each in self.entry.figures if each.name == LAG_FIGURE)
+        return next(values, None)
+
     def _end_run(self) -> None:
         names = (*_COUNT_NAMES, "retry_count", "size_bytes")
         self.counts = Counter({name: self.count(name) for name in names})
@@ -116,6 +131,7 @@ class WorkerMetrics:
         self._herder = herder
         self._clock = clock or SystemClock()
         self.processes = WorkerProcesses()
+        self._figures = ConnectorFigures()
         self._lives: WeakKeyDictionary[Lifecycle, _Life] = WeakKeyDictionary()
         self._progress: WeakKeyDictionary[Lifecycle, _Progress] = WeakKeyDictionary()
         self._rebalances = Tally()
@@ -153,7 +169,19 @@ class WorkerMetrics:
             item = self._herder.work.tasks.get(task)
             if item is not None and item.run_id == entry.run_id:
                 known = self._progress.setdefault(item, _Progress())
+                before = known.amounts()
                 known.take(entry, self._herder.context.now_ms)
+                self._figures.add(
+                    self._clock.now_ms(),
+                    task.connector,
+                    task.task,
+                    before,
+                    known.amounts(),
+                    known.lag(),
+                )
+        at_work = {each.connector for each in self._herder.work.tasks}
+        connectors = self._herder.context.view.connectors
+        self._figures.forget(self._clock.now_ms(), connectors, at_work)
 
     def _observe_lifecycle(self, item: Lifecycle) -> None:
         life = self._lives.setdefault(item, _Life())
@@ -201,6 +229,12 @@ class WorkerMetrics:
             if counts is not None:
                 present.counts.CopyFrom(encode_counts(counts))
             yield present
+
+    def figure_rows(self, connector: str) -> list[Row]:
+        """What a connector's tasks on this worker did in the last hour."""
+        work = self._herder.work.tasks
+        tasks = [each.task for each in work if each.connector == connector]
+        return self._figures.rows(self._clock.now_ms(), connector, tasks)
 
     # Samples
 
