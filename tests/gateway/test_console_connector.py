@@ -17,6 +17,8 @@ from drover_gateway.console.connector_history_page import ROLLBACK
 from drover_gateway.console.connector_offsets_page import EDIT, EDIT_RUN, RESET, RESET_RUN
 from drover_gateway.console.connector_page import RESTART_TASK, RESTART_TASK_RUN
 from drover_gateway.console.connectors_page import CONFIRM, RUN
+from drover_worker.admin import figures
+from drover_worker.shell import connector_figures
 from tests.gateway.test_console_pages import assert_strict, stream, until, version_of
 from tests.support.addresses import free_address
 from tests.support.console_client import ConsoleClient, Page
@@ -378,3 +380,37 @@ async def test_the_history_has_differences_and_a_rollback_that_finds_conflicts(
     assert "created again" in compared.text
     done = await world.console.submit(compared, ROLLBACK)
     assert "was created again" in done.text
+
+
+async def test_figures_are_plotted_with_words_and_a_table(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connector_figures, figures):
+        monkeypatch.setattr(module, "INTERVAL_MS", 200)
+    await world.create("f-a")
+    page = await world.open("f-a")
+    assert "There are no figures yet" in page.text
+    world.worker.engine.count(TaskId("f-a", 0), RecordCounts(read_count=10), lag_count=7)
+    # at 200 ms, 10 records are 50 per second
+    page = await world.shown("f-a", "least 0.0, greatest 50.0", "Lag last 7, least 7, greatest 7")
+    assert 'role="img"' in page.html
+    assert "A point for 10 s" in page.text
+    assert "The figures as a table" in page.text
+    assert "ConnectService/GetConnectorFigures" in page.text
+    assert_strict(page)
+    query = f"page=connector&name=f-a&since={version_of(page)}"
+    async with stream(world.console, world.gateway, query) as events:
+        world.worker.engine.count(TaskId("f-a", 0), RecordCounts(read_count=90), lag_count=6)
+        await until(events, 'id="c-figures"', "<svg")
+
+
+async def test_a_connector_object_that_fails_has_its_cause(world: World) -> None:
+    await world.create("k-a")
+    world.worker.engine.lacking.add(SOURCE)
+    try:
+        await world.gateway.ask("POST", "/connectors/k-a/restart")
+        page = await world.shown("k-a", "no connector class 'tests.IdleSource' is installed")
+        assert "The connector no connector class" in page.text
+        assert "is-failed" in page.html
+    finally:
+        world.worker.engine.lacking.clear()

@@ -17,6 +17,7 @@ from drover.local.cluster import REST_ADDRESS
 from drover.security import renewed
 from drover.security.development_ca import init_certificates
 from drover.security.grants import token_sha256
+from drover_gateway.console.connector_page import RESTART_TASK, RESTART_TASK_RUN
 from drover_gateway.console.connectors_page import CONFIRM, RUN, element_id, form_value
 from drover_gateway.console.http import FORM_MAX_BYTES
 from drover_gateway.console.live import StreamBounds
@@ -450,6 +451,7 @@ async def test_each_session_acts_with_its_own_token(
                 assert (await gateway.ask("PUT", path, role="admin", json=CONFIG)).ok
             await check_sign_in(gateway)
             await check_roles(gateway)
+            await check_connector_page(gateway)
             await check_revocation(gateway, certs)
 
 
@@ -505,6 +507,22 @@ async def check_roles(gateway: RunningGateway) -> None:
     assert "0 deleted, 1 failed." in done.text
     assert "role" in done.text
     assert (await gateway.ask("GET", "/connectors", role="admin")).json() == ["a-1", "b-1"]
+
+
+async def check_connector_page(gateway: RunningGateway) -> None:
+    limited = ConsoleClient(gateway)
+    page = await limited.get("/ui/sign-in")
+    await limited.submit(page, "/ui/sign-in", ("token", "of-a"))
+    for tab in ("overview", "config", "offsets", "history", "topics"):
+        assert (await limited.get(f"/ui/connector?name=a-1&tab={tab}")).status == 200, tab
+        forbidden = await limited.get(f"/ui/connector?name=b-1&tab={tab}")
+        assert (forbidden.status, "The role is missing" in forbidden.text) == (403, True), tab
+    viewer = ConsoleClient(gateway)
+    await viewer.sign_in("viewer")
+    page = await viewer.get("/ui/connector?name=b-1")
+    asked = await viewer.submit(page, RESTART_TASK, ("task", "0"))
+    refused = await viewer.submit(asked, RESTART_TASK_RUN)
+    assert (refused.status, "needs the role" in refused.text) == (403, True)
 
 
 async def check_revocation(gateway: RunningGateway, certs: Path) -> None:

@@ -1,6 +1,7 @@
 """The tab with a connector's config: settings by group, and the config as YAML and as JSON."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,15 @@ from drover_gateway.console.html import Html, join, tag
 #: The maximum number of settings of the table; the text below it has all.
 SETTINGS_MAX = 500
 _VALUE_MAX_CHARS = 2_000
+#: Characters that JSON strings may have, and YAML or pages may not.
+_CONTROLS = {
+    code: f"\\u{code:04x}" for code in (*range(127, 160), 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF)
+}
+#: A longer key needs another form in YAML.
+_KEY_MAX_CHARS = 1_000
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+#: Words that are not text in YAML 1.1.
+_OTHER_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _COMMON, _OTHER = "Settings of all connectors", "Further settings"
 
 
@@ -97,20 +107,29 @@ def config_html(connector: pb.Connector, keys: Sequence[pb.ConfigKey], fault: st
 
 
 def yaml_of(connector: pb.Connector) -> str:
-    """The definition as YAML, for ``drover apply``."""
-    # imported here: the gateway reads no YAML, and it would be in the memory of each
-    import yaml
+    """The definition as YAML, for ``drover apply``.
 
-    return str(yaml.safe_dump(_definition(connector), allow_unicode=True, sort_keys=False))
+    PyYAML needs seconds for a config of 1 MiB, and other pages would wait for it.
+    """
+    pairs = [(_yaml(key), _yaml(value)) for key, value in sorted(connector.config.items())]
+    settings = [
+        f"  {key}: {value}" if len(key) <= _KEY_MAX_CHARS else f"  ? {key}\n  : {value}"
+        for key, value in pairs
+    ]
+    return "\n".join([f"name: {_yaml(connector.name)}", "config:", *settings, ""])
 
 
 def json_of(connector: pb.Connector) -> str:
     """The definition as JSON, for ``drover apply`` and for Kafka Connect's POST /connectors."""
-    return json.dumps(_definition(connector), indent=2, ensure_ascii=False)
+    definition = {"name": connector.name, "config": dict(sorted(connector.config.items()))}
+    return json.dumps(definition, indent=2, ensure_ascii=False).translate(_CONTROLS)
 
 
-def _definition(connector: pb.Connector) -> dict[str, object]:
-    return {"name": connector.name, "config": dict(sorted(connector.config.items()))}
+def _yaml(value: str) -> str:
+    """A text as YAML: a JSON string, unless it is a word that cannot be anything else."""
+    if _WORD.fullmatch(value) and value.casefold() not in _OTHER_WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False).translate(_CONTROLS)
 
 
 def _group(key: str, group: str, settings: Sequence[Setting]) -> Html:
