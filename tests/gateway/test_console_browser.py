@@ -110,6 +110,10 @@ async def test_every_page_is_accessible(
                 if tab != "dead-letters"
             ),
             f"{gateway.url}/ui/connector?name=nothing",
+            f"{gateway.url}/ui/connector/new",
+            f"{gateway.url}/ui/connector/new?class={SOURCE}",
+            f"{gateway.url}/ui/connector/edit?name=a-1",
+            f"{gateway.url}/ui/connector/edit?name=a-1&notation=yaml",
             f"{gateway.url}/ui/sign-in?refused=yes",
             f"{gateway.url}/ui/no-such-page",
             f"{alone.url}/ui/connectors",
@@ -241,6 +245,42 @@ async def test_pages_work_without_javascript(browser: Browser, worker: str) -> N
         await expect(page.locator("main")).to_contain_text("1 restarting, 0 failed.")
         await page.get_by_role("button", name="Dark").click()
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_a_config_is_checked_while_it_is_typed(browser: Browser, worker: str) -> None:
+    async with running_gateway([worker]) as gateway, opened(browser) as watched:
+        page = watched.page
+        await gateway.ask("PUT", "/connectors/form/config", json={**CONFIG, "db.login": "s3cret"})
+        await page.goto(f"{gateway.url}/ui/connector/edit?name=form")
+        await page.get_by_role("button", name="all").click()
+        await expect(page.get_by_label("padding", exact=True)).to_be_visible()
+        await page.evaluate("window.isSame = true")
+        tasks = page.get_by_label("tasks.max", exact=True)
+        password = page.get_by_label("db.token", exact=True)
+        await password.fill("typed")
+        await tasks.fill("-1")
+        await expect(page.locator("#checks-list")).to_contain_text(
+            "must be a number above 0", timeout=60_000
+        )
+        await expect(tasks).to_have_attribute("aria-invalid", "true")
+        await expect(tasks).to_be_focused()
+        await expect(password).to_have_value("typed")
+        assert await watched.violations() == []
+        await tasks.fill("2")
+        await expect(page.locator("#checks-state")).to_have_text("No errors", timeout=60_000)
+        assert await page.evaluate("window.isSame")
+        await page.get_by_label("tasks.max", exact=True).press("Enter")
+        await expect(page.get_by_text("You typed a value.")).to_be_visible()
+        await page.get_by_role("button", name="Plan").click()
+        await expect(page.locator("h1")).to_have_text("Plan for form")
+        assert await watched.violations() == []
+        await page.get_by_role("button", name="Apply this plan").click()
+        await expect(page.locator("main")).to_contain_text("The config was written.")
+        found = (await gateway.ask("GET", "/connectors/form/config")).json()
+        assert found["tasks.max"] == "2"
+        assert found["db.token"] == found["db.login"] != ""
+        assert watched.errors == []
+        await gateway.ask("DELETE", "/connectors/form")
 
 
 async def test_markup_in_names_runs_nowhere(browser: Browser, worker: str) -> None:

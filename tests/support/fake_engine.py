@@ -429,7 +429,7 @@ def _validate(config: dict[str, str]) -> pb.ConfigValidation:
     plugin = _plugin(config)
     values = []
     for key in _KEYS:
-        value = pb.ConfigValue(key=key)
+        value = pb.ConfigValue(key=key, visible=True)
         if key.name in config:
             value.value = config[key.name]
         if key.name == "connector.class" and plugin is None:
