@@ -156,7 +156,7 @@ class ConfigFormPages(Pages):
             draft = read_draft(form, secrets, is_new=is_new, reads_text=False)
         if unsealed is not None:
             return draft
-        note = "The secrets that you typed before cannot be read any more: type them again."
+        note = "The secrets that you typed before can no longer be read: type them again."
         return replace(draft, text_error=draft.text_error or note)
 
     def _sealed(self, draft: Draft) -> str:
