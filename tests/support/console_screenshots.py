@@ -16,10 +16,13 @@ from tests.support.browsers import running_browser
 from tests.support.cluster import TEST_ENVIRONMENT, EmbeddedCluster, running_cluster
 from tests.support.gateways import running_gateway
 from tests.support.repository import REPOSITORY
+from tests.support.waiting import pause
 
 FOLDER = REPOSITORY / "docs" / "console"
 SIZE: ViewportSize = {"width": 1100, "height": 760}
 _SETTLE_S = 3.0
+#: How long records flow before the first picture.
+_FLOW_S = 30.0
 ORDERS: Mapping[str, str] = {
     "connector.class": "DatagenSource",
     "quickstart": "orders",
@@ -102,7 +105,7 @@ async def _fill(cluster: EmbeddedCluster, folder: Path) -> None:
 
 async def _take(page: Page, url: str, name: str) -> None:
     response = await page.goto(url)
-    await asyncio.sleep(_SETTLE_S)
+    await pause(_SETTLE_S)
     await page.screenshot(path=FOLDER / f"{name}.png", full_page=False)
     sys.stdout.write(f"{name}.png {'' if response is None else response.status}\n")
     sys.stdout.flush()
@@ -127,7 +130,7 @@ async def main() -> None:
         async with running_cluster(folder / "cluster", cluster_stages(options)) as cluster:
             await cluster.wait_until_members()
             await _fill(cluster, folder)
-            await asyncio.sleep(30)
+            await pause(_FLOW_S)
             (gateway,) = cluster.supervisor.addresses("gateway")
             async with running_browser() as browser:
                 page = await browser.new_page(viewport=SIZE)

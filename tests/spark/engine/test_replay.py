@@ -222,7 +222,7 @@ async def test_a_repaired_letter_is_written_with_its_new_value(
         with sqlite3.connect(database) as connection:
             return connection.execute("SELECT * FROM fixed ORDER BY id").fetchall()
 
-    replayed = {
+    replayed: dict[str, Any] = {
         "errors_deadletterqueue_replay": "0:1-2",
         "errors_deadletterqueue_replay_id": "c" * 8,
     }
