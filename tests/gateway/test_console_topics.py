@@ -254,6 +254,21 @@ async def test_a_search_that_takes_too_long_can_be_continued(
     assert "No record was found in time" in page.text
 
 
+async def test_odd_names_offsets_and_numbers_are_shown_as_they_are(
+    console: ConsoleClient, store: EmbeddedStore
+) -> None:
+    number = b'{"id": 23958446825181076828, "n": -7210194211959421178, "e": 1e400}'
+    store_records(store, "t.data.json", [{"value": number}, {"value": b""}, {"key": b""}])
+    page = await console.get(topic_path("t.data.json"))
+    for text in ("23958446825181076828", "-7210194211959421178", "1e400"):
+        assert text in page.text, text
+    # an offset that 32 bits do not hold
+    far = await console.get(topic_path("t.data.json", partition=0, offset=5_659_373_885))
+    assert (far.status, "No records here" in far.text) == (200, True)
+    many = await console.get(topic_path("t.data.json", partition=7))
+    assert (many.status, "query.partitions[0]" in many.text) == (200, True)
+
+
 async def test_a_record_of_10_mb_is_cut_and_the_page_stays_small(
     console: ConsoleClient, store: EmbeddedStore
 ) -> None:

@@ -19,9 +19,13 @@ from drover.model.ids import TaskId
 from drover.model.letter_states import count_of, offsets_of_ranges, ranges_of
 from drover.transform.conditions import Condition
 from drover_worker.engine.tasks.letter_check import LETTERS_MAX, LetterCheck
-from drover_worker.engine.tasks.record_path import RecordPath, letter_format
+from drover_worker.engine.tasks.record_path import RecordPath
 from drover_worker.engine.tasks.task_runner import TaskTools
-from drover_worker.engine.topics.letter_repairs import encoded_repairs, repair_letters
+from drover_worker.engine.topics.letter_repairs import (
+    LetterFormat,
+    encoded_repairs,
+    repair_letters,
+)
 
 #: Dead letters that are listed as skipped.
 _SKIPPED_MAX = 1_000
@@ -100,6 +104,14 @@ def repair_dead_letters(
     path, _, _ = _path(plugins, tools, config)
     open_letters = offsets_of_ranges(parse_ranges(command.open_ranges))
     return repair_letters(tools.plane, letter_format(path), command, open_letters)
+
+
+def letter_format(path: RecordPath) -> LetterFormat:
+    """How the dead letters of a connector with a dead letter queue are encoded."""
+    queue = path.errors.dead_letter_topic
+    assert queue is not None
+    key, value = path.letter_converters()
+    return LetterFormat(queue, key, value, path.only_topic)
 
 
 def _path(

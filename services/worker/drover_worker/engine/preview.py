@@ -31,7 +31,8 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, PARTITION, VALUE, original_topics
-from drover_worker.engine.tasks.record_path import RecordPath, Route, letter_format
+from drover_worker.engine.letter_requests import letter_format
+from drover_worker.engine.tasks.record_path import RecordPath, Route
 from drover_worker.engine.tasks.replaying import Replaying
 from drover_worker.engine.tasks.task_runner import TaskTools
 from drover_worker.engine.topics.letter_repairs import encoded_repairs

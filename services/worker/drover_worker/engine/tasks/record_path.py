@@ -74,7 +74,6 @@ from drover.transform.chain import build_chain
 from drover_worker.engine.tasks.known_schemas import KnownSchemas
 from drover_worker.engine.tasks.pass_reports import PassReports, log_failures
 from drover_worker.engine.tasks.rejections import Rejections
-from drover_worker.engine.topics.letter_repairs import LetterFormat
 
 _REMEDY = (
     " (errors.tolerance=all skips such records, "
@@ -415,14 +414,6 @@ class RecordPath:
             in_batch=in_batch,
             letter_bytes_max=None if topic is None else self._record_bytes_max_of(topic),
         )
-
-
-def letter_format(path: RecordPath) -> LetterFormat:
-    """How the dead letters of a connector with a dead letter queue are encoded."""
-    queue = path.errors.dead_letter_topic
-    assert queue is not None
-    key, value = path.letter_converters()
-    return LetterFormat(queue, key, value, path.only_topic)
 
 
 def encode_counts(report: PassReport) -> RecordCounts:
