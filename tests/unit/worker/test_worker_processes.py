@@ -1,13 +1,16 @@
 """What a worker and its engines use, by kind of process."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from drover_worker.shell.worker_processes import (
     EngineMemory,
     Process,
     WorkerProcesses,
     memory_of,
+    usable_core_count,
 )
 
 ENGINE = b"python\0-P\0-m\0drover_worker.engine.process\x003"
@@ -58,3 +61,19 @@ def test_the_cpu_time_of_children_that_have_ended_still_counts() -> None:
     burn = "import time\nwhile time.process_time() < 0.5: pass"
     subprocess.run([sys.executable, "-c", burn], check=True)
     assert WorkerProcesses().usage().cpu_ms >= before_ms + 490
+
+
+def test_the_cores_of_a_limited_container_are_not_the_ones_of_its_machine(tmp_path: Path) -> None:
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (cgroups / "a" / "b").mkdir(parents=True)
+    all_cores = len(os.sched_getaffinity(0))
+    assert usable_core_count(proc, cgroups) == all_cores
+    (proc / "self" / "cgroup").write_text("0::/a/b\n")
+    assert usable_core_count(proc, cgroups) == all_cores
+    (cgroups / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    assert usable_core_count(proc, cgroups) == all_cores
+    # a limit of a parent applies too
+    for text, expected in (("150000 100000\n", 2), ("50000 100000\n", 1), ("x\n", all_cores)):
+        (cgroups / "a" / "cpu.max").write_text(text)
+        assert usable_core_count(proc, cgroups) == min(expected, all_cores)

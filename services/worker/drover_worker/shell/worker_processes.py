@@ -1,5 +1,6 @@
 """What this worker and its engines use, from /proc: also an engine that does not answer."""
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from drover_worker.engine import process_tree
 
 _PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_MS = 1_000 / os.sysconf("SC_CLK_TCK")
 _ENGINE_MODULE = b"drover_worker.engine.process"
@@ -115,8 +117,35 @@ class WorkerProcesses:
             worker_bytes=_resident_bytes(_PROC / "self"),
             cpu_ms=round(own_ms) + sum(each.cpu_ms for each in below),
             uptime_ms=round(1_000 * (now_s - self._began_s)),
-            core_count=len(os.sched_getaffinity(0)),
+            core_count=usable_core_count(),
         )
+
+
+def usable_core_count(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """The cores that this process may use: of its affinity and of its control group's limits.
+
+    A container with a limit sees all cores of its machine otherwise.
+    """
+    counts = [len(os.sched_getaffinity(0))]
+    for folder in _control_groups(proc, cgroups):
+        try:
+            quota, period = (folder / "cpu.max").read_text().split()
+            if quota != "max":
+                counts.append(max(math.ceil(int(quota) / int(period)), 1))
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+    return min(counts)
+
+
+def _control_groups(proc: Path, cgroups: Path) -> list[Path]:
+    """The folders of this process's control group and of its parents."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    (path, *_) = [*(line.removeprefix("0::/") for line in lines if line.startswith("0::/")), ""]
+    parts = Path(path).parts
+    return [cgroups.joinpath(*parts[:count]) for count in range(len(parts) + 1)]
 
 
 def _below(root: int) -> list[Process]:
