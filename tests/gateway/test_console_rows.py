@@ -10,7 +10,7 @@ from drover_gateway.console.actions import ACTIONS, DELETE, effect_of
 from drover_gateway.console.connectors_page import form_value, row_html
 from drover_gateway.console.graph import NODES_MAX, SINKS, SOURCES, TOPICS, graph_of
 from drover_gateway.console.html import Html, join, tag, text
-from drover_gateway.console.rows import Filters, Row, State, row_of, summary_of
+from drover_gateway.console.rows import Filters, Row, RowCounts, State, row_of
 from drover_gateway.console.sessions import SESSION_S, TOKEN_MAX_CHARS, Sessions
 
 RUNNING, FAILED = pb.RUN_STATE_RUNNING, pb.RUN_STATE_FAILED
@@ -109,8 +109,11 @@ def test_what_has_failed_is_first_and_filters_are_in_the_url() -> None:
     assert Filters.read([("page", "-3")]).page == 1
     assert Filters.read(odd).page == 999_999
     assert Filters.read(odd).selects_all
-    assert summary_of(rows).states[State.FAILED] == 1
-    assert summary_of(rows).classes == {"Sink": 1, "Source": 3}
+    counts = RowCounts()
+    for each in rows:
+        counts.add(each)
+    assert counts.summary().states[State.FAILED] == 1
+    assert counts.summary().classes == {"Sink": 1, "Source": 3}
 
 
 def test_what_an_action_will_do_is_told_before() -> None:
@@ -225,3 +228,21 @@ def test_a_large_graph_is_grouped_by_class() -> None:
     # 198 topics of sources only, 2 between both, and 2 of sinks only
     assert {"198 topics", "2 topics"} <= labels.keys()
     assert sum(each.node.size for each in graph.nodes.values() if each.node.column == TOPICS) == 202
+
+
+def test_counts_that_follow_changes_equal_counts_of_the_present_rows() -> None:
+    first = [row("a", lag=5), row("b", FAILED), row("c", class_name="acme.Sink", lag=7)]
+    changed = [row("a", FAILED, lag=1), row("b", tasks=(RUNNING, RUNNING)), row("d", PAUSED)]
+    followed, present = RowCounts(), RowCounts()
+    for each in first:
+        followed.add(each)
+    for each in first:
+        followed.remove(each)
+    for each in changed:
+        followed.add(each)
+        present.add(each)
+    assert followed.summary() == present.summary()
+    assert followed.totals() == present.totals()
+    assert (present.totals().lag, present.totals().task_count) == (1, 4)
+    followed.remove(changed[0])
+    assert followed.totals().lag is None

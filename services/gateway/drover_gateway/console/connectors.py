@@ -13,7 +13,7 @@ from drover_gateway.console.http import Form, PageError, Response, query_of
 from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import ConnectorsLive
 from drover_gateway.console.pages import Context, Pages, Request
-from drover_gateway.console.rows import Filters, summary_of
+from drover_gateway.console.rows import Filters
 
 _log = structlog.get_logger("drover.gateway.console")
 
@@ -43,7 +43,7 @@ class ConnectorsPages(Pages):
             return Response(encoded(results))
         content = join(
             last_state_html(last, request.visit.url),
-            connectors_page.filters_html(filters, summary_of(rows)),
+            connectors_page.filters_html(filters, shown.summary()),
             results,
         )
         live = f"{LIVE}?{urlencode({'page': 'connectors'})}"

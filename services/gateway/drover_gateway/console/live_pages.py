@@ -3,6 +3,7 @@
 from drover_gateway.console.connectors_page import removed_row_html
 from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.overview_page import live_html
+from drover_gateway.console.rows import State
 from drover_gateway.console.shown import ShownViews
 from drover_gateway.views import View
 
@@ -20,8 +21,8 @@ class OverviewLive:
         """See ``LivePage``."""
         shown = self._shown.of(view)
         version = view.version
-        rows = await shown.rows(view)
-        return live_html(rows, version, shown.records_per_second())
+        await shown.refresh(view)
+        return live_html(shown, version)
 
 
 class ConnectorsLive:
@@ -34,27 +35,38 @@ class ConnectorsLive:
         self._shown = shown
         self._names: frozenset[str] = frozenset()
         self._failed: frozenset[str] = frozenset()
+        #: The connectors that differ from what the page showed at first.
+        self._newly_failed: set[str] = set()
+        self._new: set[str] = set()
+        self._removed: set[str] = set()
 
     async def start(self, view: View) -> None:
         """The page shows the view as it is now."""
         shown = self._shown.of(view)
-        await shown.update(view)
-        self._names, self._failed = shown.names, shown.failed
+        await shown.refresh(view)
+        self._names, self._failed = shown.names(view), shown.failed_names()
+        for each in (self._newly_failed, self._new, self._removed):
+            each.clear()
 
     async def update(self, view: View, changed: list[str]) -> Html:
         """See ``LivePage``."""
         shown = self._shown.of(view)
-        await shown.update(view)
-        parts = []
-        for name in changed:
-            row = shown.row(view, name)
-            parts.append(removed_row_html(name) if row is None else shown.html(row))
-        counts = shown.states.items()
-        parts += [tag("b", f"{count:,}", id=f"n-{state}") for state, count in counts]
+        await shown.refresh(view)
+        rows = {name: shown.row(view, name) for name in changed}
+        parts = [
+            removed_row_html(name) if row is None else shown.html(row) for name, row in rows.items()
+        ]
+        counts = shown.summary().states
+        parts += [tag("b", f"{count:,}", id=f"n-{state}") for state, count in counts.items()]
+        for name, row in rows.items():
+            has_failed = row is not None and row.state is State.FAILED
+            _keep(self._newly_failed, name, has_failed and name not in self._failed)
+            _keep(self._new, name, row is not None and name not in self._names)
+            _keep(self._removed, name, row is None and name in self._names)
         news = {
-            "newly failed": _added(self._failed, shown.failed),
-            "new": _added(self._names, shown.names),
-            "removed": _added(shown.names, self._names),
+            "newly failed": len(self._newly_failed),
+            "new": len(self._new),
+            "removed": len(self._removed),
         }
         text = ", ".join(f"{count:,} {what}" for what, count in news.items() if count)
         link = tag("a", "Show the list as it is now", href="", data_reload=True)
@@ -62,6 +74,8 @@ class ConnectorsLive:
         return join(parts)
 
 
-def _added(before: frozenset[str], after: frozenset[str]) -> int:
-    # the same set as long as no connector was added or removed
-    return 0 if before is after else len(after - before)
+def _keep(names: set[str], name: str, is_member: bool) -> None:
+    if is_member:
+        names.add(name)
+    else:
+        names.discard(name)

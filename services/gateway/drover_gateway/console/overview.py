@@ -36,7 +36,7 @@ class OverviewPages(Pages):
         except DroverError as error:
             cluster = Cluster(fault=error.message)
         topics = await self._context.topics.of(view, client)
-        live = live_html(rows, version, shown.records_per_second())
+        live = live_html(shown, version)
         content = join(
             last_state_html(last, request.visit.url),
             overview_html(rows, live, cluster, graph_of(rows, topics)),

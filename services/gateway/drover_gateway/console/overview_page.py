@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.connectors import worker_health
@@ -9,7 +10,8 @@ from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import commands, notice
 from drover_gateway.console.graph import NODE_HEIGHT, NODE_WIDTH, Graph, Node, Placed
 from drover_gateway.console.html import Html, join, tag
-from drover_gateway.console.rows import Filters, Row, State, connector_url, summary_of
+from drover_gateway.console.rows import Filters, Row, State, Summary, Totals, connector_url
+from drover_gateway.console.shown import Shown
 
 _FAILED_SHOWN = 10
 _LABEL_MAX_CHARS = 30
@@ -24,12 +26,12 @@ class Cluster:
     fault: str = ""
 
 
-def live_html(rows: Sequence[Row], version: str, records_per_second: float | None) -> Html:
-    """The part of the page that is updated."""
+def live_html(shown: Shown, version: str) -> Html:
+    """The part of the page that is updated, after ``Shown.refresh``."""
     return tag(
         "div",
-        _numbers(rows, records_per_second),
-        _failed(rows),
+        _numbers(shown.summary(), shown.totals(), shown.records_per_second()),
+        _failed(shown.failed()),
         id="overview",
         data_version=version,
     )
@@ -63,8 +65,7 @@ def overview_html(rows: Sequence[Row], live: Html, cluster: Cluster, graph: Grap
     )
 
 
-def _numbers(rows: Sequence[Row], records_per_second: float | None) -> Html:
-    summary = summary_of(rows)
+def _numbers(summary: Summary, totals: Totals, records_per_second: float | None) -> Html:
     tiles = [
         tag(
             "li",
@@ -78,19 +79,19 @@ def _numbers(rows: Sequence[Row], records_per_second: float | None) -> Html:
         for state, count in summary.states.items()
         if count or state in (State.FAILED, State.RUNNING)
     ]
-    lags = [each.lag for each in rows if each.lag is not None]
-    dead = sum(each.dead_lettered_count for each in rows)
-    skipped = sum(each.skipped_count for each in rows)
     facts = [
         ("connectors", f"{summary.total:,}"),
-        ("tasks", f"{sum(each.task_count for each in rows):,}"),
+        ("tasks", f"{totals.task_count:,}"),
         (
             "records read per second",
             "unknown" if records_per_second is None else f"{records_per_second:,.0f}",
         ),
-        ("records that sinks have not delivered", f"{sum(lags):,}" if lags else "unknown"),
-        ("dead letters since creation", f"{dead:,}"),
-        ("skipped records since creation", f"{skipped:,}"),
+        (
+            "records that sinks have not delivered",
+            "unknown" if totals.lag is None else f"{totals.lag:,}",
+        ),
+        ("dead letters since creation", f"{totals.dead_lettered_count:,}"),
+        ("skipped records since creation", f"{totals.skipped_count:,}"),
     ]
     return join(
         tag("ul", *tiles, class_="tiles"),
@@ -102,10 +103,7 @@ def _numbers(rows: Sequence[Row], records_per_second: float | None) -> Html:
     )
 
 
-def _failed(rows: Sequence[Row]) -> Html:
-    failed = sorted(
-        (each for each in rows if each.state is State.FAILED), key=lambda row: -row.failed_ms
-    )
+def _failed(failed: Sequence[Row]) -> Html:
     if not failed:
         return tag("section", tag("h2", "Failed"), tag("p", "Nothing has failed.", class_="good"))
     lines = [
@@ -115,7 +113,7 @@ def _failed(rows: Sequence[Row]) -> Html:
             tag("span", time_html(each.failed_ms), class_="now") if each.failed_ms else None,
             tag("bdi", each.cause, class_="bad"),
         )
-        for each in failed[:_FAILED_SHOWN]
+        for each in nlargest(_FAILED_SHOWN, failed, key=lambda row: row.failed_ms)
     ]
     more = len(failed) - len(lines)
     url = Filters(states=(State.FAILED,)).url()

@@ -286,20 +286,66 @@ class Summary:
         return sum(self.states.values())
 
 
-def summary_of(rows: Iterable[Row]) -> Summary:
-    """Count rows."""
-    states: Counter[State] = Counter()
-    kinds: Counter[str] = Counter()
-    classes: Counter[str] = Counter()
-    workers: set[str] = set()
-    for row in rows:
-        states[row.state] += 1
-        kinds[row.kind] += 1
-        classes[row.short_class] += 1
-        workers.update(row.workers)
-    return Summary(
-        {each: states[each] for each in State},
-        dict(sorted(kinds.items())),
-        dict(sorted(classes.items())),
-        sorted(workers),
-    )
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over connectors.
+
+    Attributes:
+        task_count: The number of tasks.
+        lag: The number of records that sinks have not delivered; None if no lag is known.
+        dead_lettered_count: The number of dead letters since the connectors were created.
+        skipped_count: The number of records that were dropped since then.
+    """
+
+    task_count: int
+    lag: int | None
+    dead_lettered_count: int
+    skipped_count: int
+
+
+class RowCounts:
+    """Counts and sums of rows, kept up to date row by row: lists may have thousands of them."""
+
+    def __init__(self) -> None:
+        self._states: Counter[State] = Counter()
+        self._kinds: Counter[str] = Counter()
+        self._classes: Counter[str] = Counter()
+        self._workers: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+
+    def add(self, row: Row) -> None:
+        """Count a row."""
+        self._count(row, 1)
+
+    def remove(self, row: Row) -> None:
+        """No longer count a row that was added."""
+        self._count(row, -1)
+
+    def summary(self) -> Summary:
+        """The numbers by state, type and class, and the workers."""
+        return Summary(
+            {each: self._states[each] for each in State},
+            {key: count for key, count in sorted(self._kinds.items()) if count},
+            {key: count for key, count in sorted(self._classes.items()) if count},
+            sorted(key for key, count in self._workers.items() if count),
+        )
+
+    def totals(self) -> Totals:
+        """The sums."""
+        sums = self._sums
+        return Totals(
+            sums["tasks"], sums["lag"] if sums["lags"] else None, sums["dead"], sums["skipped"]
+        )
+
+    def _count(self, row: Row, by: int) -> None:
+        self._states[row.state] += by
+        self._kinds[row.kind] += by
+        self._classes[row.short_class] += by
+        for worker in row.workers:
+            self._workers[worker] += by
+        self._sums["tasks"] += by * row.task_count
+        self._sums["dead"] += by * row.dead_lettered_count
+        self._sums["skipped"] += by * row.skipped_count
+        if row.lag is not None:
+            self._sums["lags"] += by
+            self._sums["lag"] += by * row.lag

@@ -1,14 +1,13 @@
 """The rows of a view, each made once for each change of its connector."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from drover_gateway.console.connectors_page import row_html
 from drover_gateway.console.html import Html
-from drover_gateway.console.rows import Row, State, row_of
+from drover_gateway.console.rows import Row, RowCounts, State, Summary, Totals, row_of
 from drover_gateway.views import View
 
 _PIECE = 200
@@ -18,6 +17,8 @@ _PIECE = 200
 _IDLE_S = 30.0
 #: Counts are compared over this time at least.
 _RATE_OVER_S = 2.0
+#: The sum over all connectors is made again after this time: many pages show it.
+_RATE_KEPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,21 @@ class Shown:
         self._version = ""
         self._rows: dict[str, Row] = {}
         self._html: dict[str, Html] = {}
-        self._states: Counter[State] = Counter()
-        self._failing: set[str] = set()
-        # made when asked for, and kept until they change: all pages of the view have the same sets
-        self._failed: frozenset[str] | None = None
-        self._names: frozenset[str] | None = None
+        self._counts = RowCounts()
+        self._failed: dict[str, Row] = {}
+        self._names: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
+        #: What the pages that begin now have in common; made again after a change.
+        self._failed_names: frozenset[str] | None = None
+        self._rate: float | None = None
+        self._rate_s = -_RATE_KEPT_S
 
-    async def update(self, view: View) -> None:
-        """Take over what has changed in the view."""
+    async def rows(self, view: View) -> Sequence[Row]:
+        """The rows of all connectors, by name."""
+        await self.refresh(view)
+        return [self._rows[each] for each in view.names() if each in self._rows]
+
+    async def refresh(self, view: View) -> None:
+        """Make the rows of connectors that have changed."""
         version = view.version
         for at, name in enumerate(self._outdated(view)):
             self._update(view, name)
@@ -53,35 +61,36 @@ class Shown:
                 await asyncio.sleep(0)
         self._version = version
 
-    async def rows(self, view: View) -> Sequence[Row]:
-        """The rows of all connectors, by name."""
-        await self.update(view)
-        return [self._rows[each] for each in view.names() if each in self._rows]
+    def summary(self) -> Summary:
+        """The numbers by state, type and class, after ``refresh``."""
+        return self._counts.summary()
+
+    def totals(self) -> Totals:
+        """The sums over all connectors, after ``refresh``."""
+        return self._counts.totals()
+
+    def failed(self) -> Sequence[Row]:
+        """The rows that have failed, after ``refresh``."""
+        return [*self._failed.values()]
+
+    def names(self, view: View) -> frozenset[str]:
+        """The names of all connectors; the same object for all pages until one is new or gone."""
+        names = view.names()
+        if self._names[0] is not names:
+            self._names = names, frozenset(names)
+        return self._names[1]
+
+    def failed_names(self) -> frozenset[str]:
+        """The names of the rows that have failed; the same object until one of them changes."""
+        if self._failed_names is None:
+            self._failed_names = frozenset(self._failed)
+        return self._failed_names
 
     def row(self, view: View, name: str) -> Row | None:
         """The row of a connector; None if there is none."""
         if name in self._outdated(view):
             self._update(view, name)
         return self._rows.get(name)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all connectors."""
-        if self._names is None:
-            self._names = frozenset(self._rows)
-        return self._names
-
-    @property
-    def failed(self) -> frozenset[str]:
-        """The names of the connectors that have failed."""
-        if self._failed is None:
-            self._failed = frozenset(self._failing)
-        return self._failed
-
-    @property
-    def states(self) -> Mapping[State, int]:
-        """The number of connectors in each state."""
-        return {each: self._states[each] for each in State}
 
     def html(self, row: Row) -> Html:
         """A row as HTML."""
@@ -95,10 +104,11 @@ class Shown:
     def records_per_second(self) -> float | None:
         """The records that all connectors read per second; None while that is unknown."""
         now_s = asyncio.get_running_loop().time()
-        known = [each for each in self._readings.values() if each.per_second is not None]
-        if not known:
-            return None
-        return sum(each.per_second or 0.0 for each in known if now_s - each.at_s < _IDLE_S)
+        if now_s - self._rate_s >= _RATE_KEPT_S:
+            known = [each for each in self._readings.values() if each.per_second is not None]
+            recent = (each.per_second or 0.0 for each in known if now_s - each.at_s < _IDLE_S)
+            self._rate, self._rate_s = sum(recent) if known else None, now_s
+        return self._rate
 
     def _outdated(self, view: View) -> Sequence[str]:
         changed = view.changed_since(self._version)
@@ -108,22 +118,20 @@ class Shown:
         self._html.pop(name, None)
         status = view.status_message(name)
         connector = view.connector(name)
-        row = None if status is None or connector is None else row_of(status, connector)
-        old = self._rows.pop(name, None)
-        if old is not None:
-            self._states[old.state] -= 1
-        if row is None:
+        before = self._rows.pop(name, None)
+        if before is not None:
+            self._counts.remove(before)
+        if self._failed.pop(name, None) is not None:
+            self._failed_names = None
+        if status is None or connector is None:
             self._readings.pop(name, None)
-        else:
-            self._rows[name] = row
-            self._states[row.state] += 1
-            self._note_reading(row)
-        if (old is None) != (row is None):
-            self._names = None
-        has_failed = row is not None and row.state is State.FAILED
-        if has_failed != (name in self._failing):
-            self._failing ^= {name}
-            self._failed = None
+            return
+        row = self._rows[name] = row_of(status, connector)
+        self._counts.add(row)
+        if row.state is State.FAILED:
+            self._failed[name] = row
+            self._failed_names = None
+        self._note_reading(row)
 
     def _note_reading(self, row: Row) -> None:
         if row.read_count is None:
