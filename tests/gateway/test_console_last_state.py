@@ -64,7 +64,7 @@ async def test_pages_show_the_last_state_of_their_caller_until_a_worker_answers(
             page = await viewer.get("/ui/connectors")
             action = (("name", form_value("c-1")), ("action", "delete"))
             assert (await viewer.submit(page, CONFIRM, *action)).status == 503
-            # a caller without a state of its own gets none of another caller's
+            # a caller who has read nothing before does not get another caller's state
             admin.session.cookies.clear()
             page = await admin.get("/ui/connectors")
             assert page.status == 503

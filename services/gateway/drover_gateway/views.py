@@ -315,7 +315,7 @@ class _Open:
 
 @dataclass(slots=True)
 class LastState:
-    """A view that no worker fills any more, with what it had.
+    """A view whose streams have ended, and its last content.
 
     Attributes:
         view: The view.
@@ -400,8 +400,8 @@ class Views:
     async def opened_or_last(self, caller: Caller) -> tuple[View, LastState | None]:
         """As ``opened``; if no worker answers, the caller's last view and its state.
 
-        There is such a view while it is read, and at most for ``LAST_STATE_MAX_S``. A caller whom a
-        worker has refused since has none.
+        There is such a view while it is read, and at most for ``LAST_STATE_MAX_S``. After a
+        worker has refused the caller, there is none.
         """
         try:
             return await self.opened(caller), None

@@ -40,6 +40,7 @@ from drover.security.principal import Role
 from tests.contract.test_roles import methods
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.stored_topics import store_records
+from tests.support.waiting import wait_until_async
 from tests.support.web_tokens import KEY, jwks, signed, unsigned
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -184,12 +185,17 @@ async def test_a_forwarded_change_keeps_its_principal_and_is_audited_once(
         assert change.author == "drover-admin"
         leader = next(worker for worker in cluster.workers if worker.leads)
         for worker in (follower, leader):
-            listing = pb.ListAuditEventsRequest()
-            events = (await worker.stub.ListAuditEvents(listing, timeout=20)).events
-            assert [(each.call, each.principal, each.outcome) for each in events] == [
-                ("CreateConnector", "drover-admin", "OK"),
-                ("DeleteConnector", "drover-viewer", "PERMISSION_DENIED"),
-            ]
+            events: list[pb.AuditEvent] = []
+
+            async def are_listed(at: RunningWorker = worker, seen: list[Any] = events) -> bool:
+                listing = pb.ListAuditEventsRequest()
+                seen[:] = (await at.stub.ListAuditEvents(listing, timeout=20)).events
+                return [(each.call, each.principal, each.outcome) for each in seen] == [
+                    ("CreateConnector", "drover-admin", "OK"),
+                    ("DeleteConnector", "drover-viewer", "PERMISSION_DENIED"),
+                ]
+
+            await wait_until_async(are_listed)
             assert "hunter2" not in str(events)
             assert {each.worker_id for each in events} == {follower.address}
     (put,) = (

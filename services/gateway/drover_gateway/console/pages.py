@@ -85,7 +85,7 @@ class Context:
 
 
 def redirect(target: str) -> Response:
-    """Tells the browser to load another page."""
+    """The response after which the browser loads another page."""
     return Response(status=303, headers=(("location", target),))
 
 

@@ -79,7 +79,7 @@ def confirm_html(visit: Visit, found: pb.ListPluginsResponse, worker_id: str) ->
             " it, one by one. The others stay in the old engine until they restart, at most an"
             " hour: until then both use memory. Nothing happens if no package changed.",
         ),
-        tag("p", "The workers reload one after another, which takes up to some minutes:"),
+        tag("p", "The workers reload one after another, in some minutes at most:"),
         tag("ul", *(tag("li", tag("bdi", each)) for each in worker_ids)),
         _silent(found),
         visit.form(

@@ -294,7 +294,7 @@ class Totals:
         task_count: The number of tasks.
         lag: The number of records that sinks have not delivered; None if no lag is known.
         dead_lettered_count: The number of dead letters since the connectors were created.
-        skipped_count: The number of records that were dropped since then.
+        skipped_count: The number of dropped records since their creation.
     """
 
     task_count: int

@@ -16,7 +16,7 @@ _SIGN_IN_TIMEOUT_S = 10.0
 
 
 class SignInPages(Pages):
-    """A session starts with a token, which the workers have accepted.
+    """A session has a token that the workers have accepted.
 
     Args:
         context: As for all pages.

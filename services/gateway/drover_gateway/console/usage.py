@@ -33,7 +33,7 @@ class _Total:
 
 
 class CpuUses:
-    """Remembers the totals of workers; what they use is the same for every caller."""
+    """Remembers the totals of workers, which are the same for every caller."""
 
     def __init__(self) -> None:
         self._totals: OrderedDict[str, tuple[_Total, CpuUse]] = OrderedDict()

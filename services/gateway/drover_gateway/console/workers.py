@@ -1,4 +1,4 @@
-"""The workers: what they use and run, and draining and resuming them."""
+"""The workers with their use of memory and CPU and their work; drains and resumptions."""
 
 from urllib.parse import urlencode
 
