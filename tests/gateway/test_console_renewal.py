@@ -15,12 +15,13 @@ from drover_gateway.console.sessions import SESSION_S, TOKEN_MAX_CHARS, Session,
 from drover_gateway.identity import oidc
 from tests.support.console_client import ConsoleClient
 from tests.support.http_api import Reply
-from tests.support.issuer_sign_in import sign_in, signing_in
+from tests.support.issuer_sign_in import SessionCookies, sign_in, signing_in
 from tests.support.oidc_issuer import ScriptedIssuer, payload_of, scripted_issuer
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
 KEYS = "k" * 32
+COOKIES = SessionCookies(KEYS)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,36 +40,19 @@ def issuer() -> Iterator[ScriptedIssuer]:
         yield running
 
 
-def session_of(console: ConsoleClient) -> Session:
-    """What the cookie of a browser has."""
-    found = Sessions([KEYS]).read(console.session.cookies.get_dict(), time.time(), secure=False)
-    assert found is not None
-    return found
-
-
-def age(console: ConsoleClient, **changed: int) -> Session:
-    """Change the times of a browser's session."""
-    aged = replace(session_of(console), **changed)
-    for each in Sessions([KEYS]).cookies(aged, secure=False):
-        name, _, value = each.partition(";")[0].partition("=")
-        if value:
-            console.session.cookies.set(name, value, domain="127.0.0.1", path="/")
-    return aged
-
-
 async def test_a_token_is_renewed_before_it_ends(worker: str, issuer: ScriptedIssuer) -> None:
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         page = await sign_in(console)
-        first = session_of(console)
+        first = COOKIES.session(console)
         assert first.end_s - 61 <= first.renew_s <= first.end_s - 59
         await console.get("/ui/connectors")
-        assert session_of(console) == first
-        age(console, renew_s=0)
+        assert COOKIES.session(console) == first
+        COOKIES.age(console, renew_s=0)
         # requests at the same time, with a refresh token that counts once
         pages = await asyncio.gather(*(console.get("/ui/connectors") for _ in range(5)))
         assert all("Sign out" in each.text for each in pages)
         assert [each["grant_type"] for each in issuer.forms()].count("refresh_token") == 1
-        second = session_of(console)
+        second = COOKIES.session(console)
         assert second.token != first.token
         assert second.refresh_token == issuer.refresh_tokens[0]
         # the session is the same one: forms stay valid, and it ends when it would have ended
@@ -76,7 +60,7 @@ async def test_a_token_is_renewed_before_it_ends(worker: str, issuer: ScriptedIs
         done = await console.submit(page, "/ui/theme", ("theme", "dark"))
         assert done.status == 200
         # a late request with the cookie of before, such as of another tab
-        age(console, renew_s=0)
+        COOKIES.age(console, renew_s=0)
         assert "Sign out" in (await console.get("/ui/")).text
 
 
@@ -84,13 +68,13 @@ async def test_the_workers_can_get_the_access_token(worker: str, issuer: Scripte
     given = {"gateway_session_keys": KEYS, "gateway_oidc_token": "access"}
     async with signing_in(worker, issuer, **given) as console:
         await sign_in(console)
-        first = session_of(console)
+        first = COOKIES.session(console)
         assert payload_of(first.token)["aud"] == "drover-api"
         # a renewal may come without an ID token, and without another refresh token
         issuer.response = {"id_token": None, "refresh_token": None, "expires_in": "900"}
-        age(console, renew_s=0)
+        COOKIES.age(console, renew_s=0)
         page = await console.get("/ui/connectors")
-        second = session_of(console)
+        second = COOKIES.session(console)
         assert second.token != first.token
         assert (second.subject, second.id_token) == ("ann", first.id_token)
         assert second.refresh_token == first.refresh_token
@@ -108,7 +92,7 @@ async def test_a_lifetime_that_is_not_told_is_five_minutes(
     async with signing_in(worker, issuer, **given) as console:
         begin_s = int(time.time())
         await sign_in(console)
-        found = session_of(console)
+        found = COOKIES.session(console)
         assert begin_s + 300 <= found.end_s <= int(time.time()) + 300
         assert found.renew_s >= begin_s + 10
 
@@ -129,9 +113,9 @@ async def test_a_session_that_is_not_renewed_lasts_as_long_as_its_token(
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         await sign_in(console)
         issuer.replies["/token"] = lambda request: reply
-        age(console, renew_s=0)
+        COOKIES.age(console, renew_s=0)
         assert "Sign out" in (await console.get("/ui/connectors")).text
-        age(console, renew_s=0, end_s=int(time.time()) - 1)
+        COOKIES.age(console, renew_s=0, end_s=int(time.time()) - 1)
         page = await console.get("/ui/connectors?q=a")
         assert text in page.text
         assert "next=%2Fui%2Fconnectors%3Fq%3Da" in page.url
@@ -147,7 +131,7 @@ async def test_a_session_continues_when_the_issuer_answers_again(
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         await sign_in(console)
         issuer.replies["/token"] = lambda request: Reply(status=503)
-        age(console, renew_s=0, end_s=int(time.time()) - 1)
+        COOKIES.age(console, renew_s=0, end_s=int(time.time()) - 1)
         assert "The issuer does not answer" in (await console.get("/ui/connectors")).text
         del issuer.replies["/token"]
         assert (await console.get("/ui/connectors")).url.endswith("/ui/connectors")
@@ -163,15 +147,15 @@ async def test_a_renewed_id_token_is_checked(
 ) -> None:
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         await sign_in(console)
-        first = session_of(console)
+        first = COOKIES.session(console)
         if "id_token" in response:
             issuer.response = response
         else:
             issuer.claims = dict(response)
-        age(console, renew_s=0)
+        COOKIES.age(console, renew_s=0)
         assert "Sign out" in (await console.get("/ui/connectors")).text
-        assert session_of(console).token == first.token
-        age(console, renew_s=0, end_s=int(time.time()) - 1)
+        assert COOKIES.session(console).token == first.token
+        COOKIES.age(console, renew_s=0, end_s=int(time.time()) - 1)
         assert "Sign out" not in (await console.get("/ui/connectors")).text
 
 
@@ -181,7 +165,7 @@ async def test_a_token_without_a_refresh_token_ends_the_session(
     issuer.response = {"refresh_token": None}
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         await sign_in(console)
-        age(console, renew_s=0, end_s=int(time.time()) - 1)
+        COOKIES.age(console, renew_s=0, end_s=int(time.time()) - 1)
         page = await console.get("/ui/connectors")
         assert "Your session has ended" in page.text
         assert "Sign out" not in page.text
@@ -190,7 +174,7 @@ async def test_a_token_without_a_refresh_token_ends_the_session(
 async def test_renewals_do_not_make_a_session_longer(worker: str, issuer: ScriptedIssuer) -> None:
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         await sign_in(console)
-        age(console, renew_s=0, begin_s=int(time.time()) - SESSION_S)
+        COOKIES.age(console, renew_s=0, begin_s=int(time.time()) - SESSION_S)
         page = await console.get("/ui/connectors")
         assert len(issuer.asked("/token")) == 1
         assert "Sign out" not in page.text
@@ -217,7 +201,7 @@ async def test_a_large_token_is_cut_into_cookies(worker: str, issuer: ScriptedIs
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         issuer.claims = {"groups": ["g" * 100] * 40}
         assert "Sign out" in (await sign_in(console)).text
-        found = session_of(console)
+        found = COOKIES.session(console)
         assert len(found.token) > 5_000
         assert found.refresh_token
         names = [each.name for each in console.session.cookies]
@@ -230,7 +214,7 @@ async def test_a_large_token_is_cut_into_cookies(worker: str, issuer: ScriptedIs
         # without room the refresh token is left out
         issuer.response = {"refresh_token": "r" * 7_900}
         assert "Sign out" in (await sign_in(console)).text
-        assert session_of(console).refresh_token == ""
+        assert COOKIES.session(console).refresh_token == ""
         issuer.claims = {"groups": ["g" * 100] * 80}
         page = await sign_in(console)
         assert "too large for cookies" in page.text
@@ -256,20 +240,20 @@ async def test_an_open_stream_asks_the_page_to_renew_the_token(
     async with signing_in(worker, issuer, gateway_session_keys=KEYS) as console:
         await sign_in(console)
         issuer.replies["/token"] = lambda request: Reply(status=503)
-        first = age(console, renew_s=0)
+        first = COOKIES.age(console, renew_s=0)
         assert (await events(console))[-1] == "renew"
-        assert session_of(console) == first
+        assert COOKIES.session(console) == first
         del issuer.replies["/token"]
         monkeypatch.setattr(renewals, "RETRY_S", 0.0)
 
         async def is_renewed() -> bool:
             await events(console, first_only=True)
-            return session_of(console).token != first.token
+            return COOKIES.session(console).token != first.token
 
         # the response of the new stream has the cookie
         await wait_until_async(is_renewed)
         # and a session that is over ends the page
-        age(console, renew_s=0, end_s=1, refresh_token="")  # type: ignore[arg-type]
+        COOKIES.age(console, renew_s=0, end_s=1, refresh_token="")  # type: ignore[arg-type]
         assert await events(console) == ["refused"]
 
 

@@ -1,19 +1,47 @@
 """Signs in to the console at an issuer, as a browser does."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 
+from drover_gateway.console.sessions import Session, Sessions
+from tests.support.addresses import HOST
 from tests.support.console_client import ConsoleClient, Page
 from tests.support.gateways import running_gateway
 from tests.support.oidc_issuer import CLIENT_ID, ScriptedIssuer
 
 BEGIN = "/ui/sign-in/issuer"
 CALLBACK = "/ui/sign-in/callback"
+
+
+@dataclass(frozen=True)
+class SessionCookies:
+    """Reads and changes the cookies of sessions, with the keys of their gateway."""
+
+    keys: str
+    secure: bool = False
+
+    def session(self, console: ConsoleClient) -> Session:
+        """What the cookie of a browser has."""
+        cookies = console.session.cookies.get_dict()
+        found = Sessions([self.keys]).read(cookies, time.time(), secure=self.secure)
+        assert found is not None
+        return found
+
+    def age(self, console: ConsoleClient, **changed: Any) -> Session:
+        """Change the times of a browser's session."""
+        aged = replace(self.session(console), **changed)
+        for each in Sessions([self.keys]).cookies(aged, secure=self.secure):
+            name, _, value = each.partition(";")[0].partition("=")
+            if value:
+                console.session.cookies.set(name, value, domain=HOST, path="/", secure=self.secure)
+        return aged
 
 
 @asynccontextmanager

@@ -98,9 +98,9 @@ class Oidc:
         # RFC 9207: a code of another issuer must not be sent to this one
         if given.get("iss", "" if metadata.sends_iss else metadata.issuer) != metadata.issuer:
             raise SignInError(Refusal.ERROR, "the redirect is not from the issuer: iss is another")
-        if error := given.get("error", ""):
-            refusal = Refusal.DENIED if error in _DENIED else Refusal.ERROR
-            raise SignInError(refusal, f"the issuer returned the error {error[:100]!r}")
+        if reported := given.get("error", ""):
+            refusal = Refusal.DENIED if reported in _DENIED else Refusal.ERROR
+            raise SignInError(refusal, f"the issuer returned the error {reported[:100]!r}")
         code = given.get("code", "")
         if not code or len(code) > _CODE_MAX_CHARS:
             raise SignInError(Refusal.ERROR, "the issuer's redirect has no usable code")
