@@ -160,7 +160,7 @@ async def test_a_callback_counts_once_in_the_browser_that_began_it(
         page = await arrived(foreign, back)
         assert "This sign-in was not started in this browser" in page.text
         assert not issuer.forms()
-        # a state of one browser with the cookie of another, and states that nobody has sent
+        # a state of one browser with the cookie of another, and unknown states
         mine = query_of(await begin(foreign))["state"]
         for state in ("", "x" * 5_000, "é", mine[:-1], mine + "x"):
             page = await foreign.get(CALLBACK, params={"code": "c", "state": state})

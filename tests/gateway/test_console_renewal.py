@@ -100,7 +100,7 @@ async def test_a_lifetime_that_is_not_told_is_five_minutes(
 @pytest.mark.parametrize(
     ("reply", "text", "is_over"),
     [
-        (Reply({"error": "invalid_grant"}, 400), "the issuer does not renew it any more", True),
+        (Reply({"error": "invalid_grant"}, 400), "the issuer no longer renews it", True),
         (Reply({"error": "invalid_client"}, 401), "did not complete the sign-in", True),
         (Reply(status=503), "The issuer does not answer", False),
         (Reply(status=0), "The issuer does not answer", False),

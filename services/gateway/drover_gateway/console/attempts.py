@@ -1,4 +1,4 @@
-"""Sign-ins that were begun, each in a sealed cookie of the browser that began it.
+"""Sign-ins that were started, each in a sealed cookie of the browser that started it.
 
 Nothing is kept here, so any copy of the gateway can finish a sign-in, and several tabs of a browser
 can sign in at the same time.
@@ -20,10 +20,10 @@ _PLAIN_PREFIX = "drover-sign-in-"
 _PURPOSE = "sign-in"
 
 
-def begun(
+def started(
     sessions: Sessions, attempt: Attempt, cookies: Mapping[str, str], *, secure: bool
 ) -> Sequence[str]:
-    """The Set-Cookie headers that keep an attempt, and remove those that are too many."""
+    """The Set-Cookie headers that keep an attempt, and remove attempts that are too many."""
     others = {
         name: found
         for name, value in cookies.items()

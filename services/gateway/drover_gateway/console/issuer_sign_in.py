@@ -64,7 +64,7 @@ class IssuerSignIn(Pages):
             url = await self._oidc.authorization_url(attempt, self._base(request) + CALLBACK)
         except SignInError as error:
             return redirect(_failed(error, target))
-        cookies = attempts.begun(
+        cookies = attempts.started(
             self._sessions,
             attempt,
             cookies_of(request.scope["headers"]),

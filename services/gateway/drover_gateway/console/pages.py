@@ -85,7 +85,7 @@ class Context:
 
 
 def redirect(target: str) -> Response:
-    """The response after which the browser loads another page."""
+    """Makes the browser load another page."""
     return Response(status=303, headers=(("location", target),))
 
 

@@ -48,9 +48,7 @@ REASONS: Mapping[str, str] = {
         "The issuer signed you in, but the workers do not answer, so the token could not be"
         " checked. Try again."
     ),
-    "issuer-ended": (
-        "Your session has ended: the issuer does not renew it any more. Sign in again."
-    ),
+    "issuer-ended": ("Your session has ended: the issuer no longer renews it. Sign in again."),
     SIGNED_OUT: "You are signed out here. You may still be signed in at the issuer.",
 }
 _IN_CLEAR = (

@@ -24,7 +24,7 @@ from drover.security.own_thread import in_own_thread
 REQUEST_MAX_S = 10.0
 #: The size limit of a response.
 RESPONSE_MAX_BYTES = 1024 * 1024
-#: The maximum number of requests in progress, and of those that wait for a place.
+#: The maximum number of requests in progress, and of requests that wait for a place.
 REQUESTS_MAX = 8
 WAITING_MAX = 64
 _PART_BYTES = 64 * 1024

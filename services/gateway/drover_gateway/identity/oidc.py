@@ -18,7 +18,7 @@ from drover_gateway.identity.issuer import Issuer, Metadata
 from drover_gateway.identity.issuer_http import IssuerUnavailableError
 from drover_gateway.identity.oidc_values import Attempt, OidcClient, Refusal, SignInError, Tokens
 
-#: The lifetime of a token whose issuer does not tell it.
+#: The lifetime of a token whose issuer returns none.
 _LIFETIME_S = 300
 #: A token is renewed this long before its end, or a quarter of its lifetime.
 _RENEW_BEFORE_S = 60

@@ -41,12 +41,12 @@ class SignInError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A sign-in that was begun.
+    """A sign-in that was started.
 
     Attributes:
         secret: A random text, from which the other values are made.
         target: The page to open at the end.
-        begin_s: When it was begun, in seconds since 1970.
+        begin_s: When it was started, in seconds since 1970.
     """
 
     secret: str
@@ -70,7 +70,7 @@ class Attempt:
 
     @property
     def verifier(self) -> str:
-        """What proves that who exchanges the code has begun the sign-in (RFC 7636)."""
+        """Proves that the client that exchanges the code has started the sign-in (RFC 7636)."""
         return self._made("verifier")
 
     @property
