@@ -414,3 +414,27 @@ async def test_a_connector_object_that_fails_has_its_cause(world: World) -> None
         assert "is-failed" in page.html
     finally:
         world.worker.engine.lacking.clear()
+
+
+@pytest.mark.parametrize("action", ["restart", "restart-failed"])
+async def test_a_failed_task_runs_again_and_the_page_agrees_with_itself(
+    world: World, action: str
+) -> None:
+    name = f"k-{action}"
+    await world.create(name, **{"tasks.max": "2", "restart.policy": "never"})
+    world.worker.engine.fail_task(TaskId(name, 1), "OSError: the disk is full")
+    page = await world.shown(name, "Task 1 OSError: the disk is full")
+    assert page.text.index("1 failed") < page.text.index("0 running")
+    asked = await world.console.submit(page, CONFIRM, ("action", action))
+    await world.console.submit(asked, RUN)
+    page = await world.shown(name, "Tasks Task State", "0 running", "1 running")
+    assert "is-failed" not in page.html
+
+
+async def test_a_stopped_connector_has_a_page(world: World) -> None:
+    await world.create("k-s")
+    await world.set_state("k-s", "stop", "STOPPED")
+    page = await world.shown("k-s", "It has no tasks", "target stopped")
+    assert "is-stopped" in page.html
+    asked = await world.console.submit(page, CONFIRM, ("action", "restart"))
+    assert "it is stopped, resume it instead" in asked.text

@@ -50,12 +50,12 @@ _SERIES = (
 
 
 def figures_html(name: str, found: pb.GetConnectorFiguresResponse | None, fault: str) -> Html:
-    """The section; ``fault`` tells why there are no figures."""
+    """The section; ``fault`` is the reason if there are no figures."""
     heading = tag("h2", "Over the last hour", id="figures")
     if found is None:
         return tag("section", heading, tag("p", fault, class_="bad"))
     if not found.points:
-        text = "There are no figures yet: the first is there 10 s after a task has begun to run."
+        text = "There are no figures yet: the first is there 10 s after a task has started."
         return tag("section", heading, tag("p", text))
     silent = ", ".join(found.silent_worker_ids)
     points = found.points

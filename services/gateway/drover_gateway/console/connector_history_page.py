@@ -40,7 +40,7 @@ def differences_of(
 def history_html(name: str, changes: Sequence[pb.ConnectorChange], *, has_more: bool) -> Html:
     """The tab."""
     if not changes:
-        return notice("empty", "There is no history", tag("p", "It begins with the next change."))
+        return notice("empty", "There is no history", tag("p", "The next change starts it."))
     items = [
         _change(name, change, before)
         for change, before in zip(changes, _configs_before(changes), strict=True)

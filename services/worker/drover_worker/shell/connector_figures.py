@@ -65,7 +65,7 @@ class _Rows:
         pairs = zip((*before.counts, *before.times), (*now.counts, *now.times), strict=True)
         for index, (old, new) in enumerate(pairs):
             column = index + (1 if index < 3 else 2)
-            # a task whose counts begin again has done what it counts now
+            # the counts of a new lifecycle start at 0
             values[at + column] += new - old if new >= old else new
         if lag is None:
             self._lags.pop(task, None)
@@ -127,7 +127,7 @@ class ConnectorFigures:
         rows.add(now_ms // INTERVAL_MS, task, before, now, lag)
 
     def forget(self, now_ms: int, connectors: Collection[str], at_work: Collection[str]) -> None:
-        """Once an interval: forget deleted connectors, and those that left an hour ago.
+        """Once an interval: forget deleted connectors, and connectors that left an hour ago.
 
         Args:
             now_ms: The present time, since the epoch.
