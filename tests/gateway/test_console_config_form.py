@@ -360,6 +360,44 @@ async def test_a_connector_that_appears_or_vanishes_is_a_conflict(
     assert states.target_state == "STOPPED"
 
 
+async def test_what_forms_of_other_consoles_lose_or_refuse_is_kept(
+    console: ConsoleClient, gateway: RunningGateway, worker: RunningWorker
+) -> None:
+    """Overrides of clients, settings of converters and transforms, false and 0, equals signs,
+    placeholders in passwords, unknown settings, and JSON after white space.
+    """
+    config = {
+        **DATAGEN,
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+        "transforms": "mask",
+        "transforms.mask.type": "MaskField$Value",
+        "transforms.mask.fields": "note",
+        "transforms.mask.replacement": MASK,
+        "rate.max.records": "0",
+        "path.format": "'filedate'=YYYY-MM-dd/",
+        "converters": "own",
+        "own.tables.public.t.columns": "tags,schedule",
+        "producer.override.linger.ms": "5",
+        "own.password": "${file:/run/secrets.properties:password}",
+    }
+    text = " \n" + json.dumps({"name": "kept", "config": config})
+    page = await console.get(f"{NEW}?notation=json")
+    page = await fill_in(console, page, NEW, "validate", {"text": text})
+    assert " error" not in page.text.split("Edit as")[1].split("The config as JSON")[0]
+    page = await fill_in(console, page, NEW, "fields")
+    assert dict(form_of(page, NEW).fields)[field("key.converter.schemas.enable")] == "false"
+    done = await fill_in(console, page, NEW, "apply")
+    assert "The connector was created." in done.text, done.text
+    assert stored(worker, "kept") == config
+    page = await console.get(edit("kept", notation="json"))
+    page = await fill_in(console, page, EDIT, "fields")
+    changes = {field("transforms.mask.fields"): "note,item"}
+    done = await fill_in(console, page, EDIT, "apply", changes)
+    assert "The config was written." in done.text, done.text
+    assert stored(worker, "kept") == {**config, "transforms.mask.fields": "note,item"}
+
+
 @pytest.mark.faults("console")
 async def test_a_config_with_2000_settings_and_long_values_is_edited(
     console: ConsoleClient, gateway: RunningGateway, worker: RunningWorker
