@@ -236,13 +236,13 @@ def checks_html(draft: Draft, checks: Checked, lines: Mapping[str, int] | None =
         parts.append(tag("h2", f"{count:,} {'warning' if count == 1 else 'warnings'}"))
         parts.append(_fault_list(checks.warnings, place_of, "warning"))
     if checks.skipped:
-        lines = [
+        skipped = [
             tag("li", tag("bdi", each.setting), " " if each.setting else None, each.text)
             for each in checks.skipped[:_FAULTS_MAX]
         ]
         count = len(checks.skipped)
         title = f"{count:,} {'check was' if count == 1 else 'checks were'} not made"
-        parts.append(tag("details", tag("summary", title), tag("ul", *lines)))
+        parts.append(tag("details", tag("summary", title), tag("ul", *skipped)))
     return tag(
         "div",
         tag("p", id="checks-state", role="status"),
