@@ -519,8 +519,14 @@ async def check_connector_page(gateway: RunningGateway) -> None:
         assert (forbidden.status, "The role is missing" in forbidden.text) == (403, True), tab
     viewer = ConsoleClient(gateway)
     await viewer.sign_in("viewer")
-    page = await viewer.get("/ui/connector?name=b-1")
-    asked = await viewer.submit(page, RESTART_TASK, ("task", "0"))
+    found: list[Page] = []
+
+    async def has_task() -> bool:
+        found.append(await viewer.get("/ui/connector?name=b-1"))
+        return "Restart task" in found[-1].text
+
+    await wait_until_async(has_task)
+    asked = await viewer.submit(found[-1], RESTART_TASK, ("task", "0"))
     refused = await viewer.submit(asked, RESTART_TASK_RUN)
     assert (refused.status, "needs the role" in refused.text) == (403, True)
 
