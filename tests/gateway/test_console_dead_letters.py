@@ -19,12 +19,14 @@ from drover.model.sink_offsets import sink_offset
 from drover.model.sink_outputs import SinkMetadata, SinkOutput
 from drover.security.development_ca import init_certificates
 from drover.security.grants import token_sha256
+from drover_gateway.console.dead_letters_page import connectors_html
 from drover_gateway.console.letter_groups import CHECK, RUN
 from tests.support.addresses import free_address
 from tests.support.console_client import ConsoleClient, Page
 from tests.support.fake_engine import SINK
 from tests.support.gateways import RunningGateway, grant_tokens, running_gateway
 from tests.support.stored_topics import store_records
+from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
 
 SCRIPT = "<img src=x onerror=alert(1)></code></pre><script>alert(2)</script>"
@@ -115,12 +117,16 @@ async def commit_replayed(
 async def test_without_dead_letters_the_pages_tell_what_to_do(
     gateway: RunningGateway, console: ConsoleClient
 ) -> None:
-    page = await console.get("/ui/dead-letters")
-    assert "No connector has a dead letter queue" in page.text
-    assert "errors.deadletterqueue.context.headers.enable" in page.text
+    empty = connectors_html([])
+    assert "No connector has a dead letter queue" in empty
+    assert "errors.deadletterqueue.context.headers.enable" in empty
     await create(gateway, "e-sink")
-    page = await console.get("/ui/dead-letters")
-    assert 'href="/ui/dead-letters?connector=e-sink"' in page.html
+
+    async def is_listed() -> bool:
+        page = await console.get("/ui/dead-letters")
+        return 'href="/ui/dead-letters?connector=e-sink"' in page.html
+
+    await wait_until_async(is_listed)
     page = await console.get(letters_path("e-sink"))
     assert "no record has failed" in page.text
     assert (await console.get(letters_path("no-such-one"))).status == 404
