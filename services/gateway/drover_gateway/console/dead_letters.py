@@ -45,6 +45,7 @@ from drover_gateway.console.letter_groups import (
 )
 from drover_gateway.console.pages import Context, Pages, Request, redirect
 from drover_gateway.console.record_windows import Positions
+from drover_gateway.console.replay_page import progress_html
 
 #: How many of the last dead letters are grouped, and listed for a cause.
 GROUPED, LISTED = 1_000, 200
@@ -217,7 +218,7 @@ class DeadLettersPages(Pages):
         again = [each for each in own if each.offset >= begun.get(each.partition, each.offset + 1)]
         entry = (await self._context.views.opened(request.caller)).connector(name)
         target = 0 if entry is None else entry.target_state
-        content = html.progress_html(
+        content = progress_html(
             name,
             total=total,
             left=left,

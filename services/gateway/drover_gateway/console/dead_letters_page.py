@@ -64,7 +64,7 @@ def connectors_html(found: Sequence[tuple[str, str, int]]) -> Html:
         )
         for name, topic, count in found
     ]
-    return _table("Dead letters by connector", ("Connector", "Since creation", "Topic"), rows)
+    return table_html("Dead letters by connector", ("Connector", "Since creation", "Topic"), rows)
 
 
 def none_html(topic: str) -> Html:
@@ -109,7 +109,7 @@ def groups_html(
     return join(
         about,
         tag("p", note, class_="quiet-note") if note else None,
-        _table("Dead letters by cause", head, rows),
+        table_html("Dead letters by cause", head, rows),
         _actions(visit, Selection(connector)) if open_count else tag("p", "None is open."),
         commands(
             "The same from the command line and by gRPC",
@@ -173,7 +173,7 @@ def cause_html(
             )
             if cause.is_known
             else _hidden([("connector", connector)]),
-            _table("Dead letters", head, rows),
+            table_html("Dead letters", head, rows),
             tag("p", every) if every else None,
             _buttons(),
         ),
@@ -453,66 +453,6 @@ def discarded_html(selection: Selection, found: pb.DiscardDeadLettersResponse) -
     )
 
 
-def progress_html(
-    connector: str,
-    *,
-    total: int,
-    left: int,
-    chosen: Sequence[Group],
-    again: Sequence[Group],
-    is_started: bool,
-    error: str,
-) -> Html:
-    """How far a replay is, and the results by cause."""
-    failed = {each.cause: sum(each.counts.values()) for each in again}
-    done = total - left
-    if not total:
-        text = "Nothing is replayed: no open dead letter was selected, or all were skipped."
-    elif left:
-        text = f"{done:,} of {total:,} replayed. The page is loaded again every 2 s."
-    else:
-        text = f"All {total:,} replayed."
-    rows = []
-    for group in chosen:
-        counts = group.counts
-        rows.append(
-            tag(
-                "tr",
-                tag("th", tag("bdi", group.cause.error_class or "unknown"), scope="row"),
-                tag("td", tag("bdi", group.cause.stage or "-")),
-                tag("td", f"{counts[LetterState.REPLAYED]:,}", class_="num"),
-                tag("td", f"{counts[LetterState.REPLAYING]:,}", class_="num"),
-            )
-        )
-    new = [
-        tag(
-            "li",
-            tag(
-                "a",
-                tag("bdi", cause.error_class or "unknown"),
-                class_="who",
-                href=list_url(connector, cause),
-            ),
-            f" {count:,} ",
-            tag("bdi", cause.stage),
-            class_="bad",
-        )
-        for cause, count in failed.items()
-    ]
-    return join(
-        tag("progress", value=done, max=max(total, 1), aria_label="Progress of the replay"),
-        tag("p", text, role="status", class_=None if left or not total else "good"),
-        tag("p", "The connector is not started: it replays when it is resumed.", class_="bad")
-        if left and not is_started
-        else None,
-        tag("p", error, class_="bad") if error else None,
-        _table("Results by cause", ("Cause", "Stage", "Replayed", "Left"), rows) if rows else None,
-        tag("h2", "New dead letters since the start") if new else None,
-        tag("ul", *new, class_="lines") if new else None,
-        tag("p", tag("a", "Back to the dead letters", href=list_url(connector))),
-    )
-
-
 def _preview(preview: Preview) -> Html | None:
     if not preview.rows:
         return None
@@ -595,7 +535,8 @@ def _hidden(fields: Iterable[tuple[str, str]]) -> list[Html]:
     return [tag("input", type="hidden", name=name, value=value) for name, value in fields]
 
 
-def _table(caption: str, head: Sequence[str], rows: Sequence[Html]) -> Html:
+def table_html(caption: str, head: Sequence[str], rows: Sequence[Html]) -> Html:
+    """A table that scrolls if it is wide."""
     return tag(
         "div",
         tag(

@@ -492,12 +492,13 @@ class DeadLetters:
         faults = await self._engine.find_faults(config, call.principal.name)
         if faults:
             raise config_error(config["name"], faults)
-        preview = await self._engine.preview(
-            config,
-            request.row_count or PREVIEW_ROWS,
+        wanted = engine_pb2.PreviewConnector(
+            config=config,
+            row_count=request.row_count or PREVIEW_ROWS,
             dead_letters=True,
             repairs=request.repairs,
         )
+        preview = await self._engine.preview(wanted)
         response.preview.CopyFrom(bounded(preview))
 
 

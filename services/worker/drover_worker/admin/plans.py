@@ -118,7 +118,8 @@ class ConnectorPlans:
     ) -> tuple[StepSchemas, StepSchemas]:
         """The schemas before the first step and after the last; a note if they are unavailable."""
         try:
-            preview = await self._engine.preview(config, _ROWS)
+            wanted = engine_pb2.PreviewConnector(config=config, row_count=_ROWS)
+            preview = await self._engine.preview(wanted)
         except (FailedPreconditionError, DeadlineExceededError, InvalidArgumentError) as error:
             response.notes.append(f"no schemas: {error.message}")
             return StepSchemas(), StepSchemas()

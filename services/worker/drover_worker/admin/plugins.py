@@ -130,9 +130,8 @@ class Plugins:
         ]
         if faults:
             raise config_error(name, faults)
-        return pb.PreviewConnectorResponse(
-            preview=bounded(await self._engine.preview(config, row_count))
-        )
+        wanted = engine_pb.PreviewConnector(config=config, row_count=row_count)
+        return pb.PreviewConnectorResponse(preview=bounded(await self._engine.preview(wanted)))
 
     async def validate(
         self, request: pb.ValidateConfigRequest, call: AdminCall

@@ -9,7 +9,6 @@ from typing import Any
 import structlog
 
 from drover.api.common.v1.preview_pb2 import Preview
-from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.clock import SystemClock
@@ -344,25 +343,14 @@ class EngineLink(TopicCommands):
             add_violations(report.validation, self._engine_faults(config))
         return report.validation
 
-    async def preview(
-        self,
-        config: Mapping[str, str],
-        row_count: int,
-        *,
-        dead_letters: bool = False,
-        repairs: Iterable[DeadLetterRepair] = (),
-    ) -> Preview:
-        """Preview a connector on some records, or on the dead letters that the config replays, with
-        repairs.
+    async def preview(self, wanted: pb.PreviewConnector) -> Preview:
+        """Preview a connector on some records, or on the dead letters that the config replays.
 
         Raises:
             FailedPreconditionError: PREVIEW_FAILED.
             DeadlineExceededError: The engine did not answer in time.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
-        wanted = pb.PreviewConnector(
-            config=config, row_count=row_count, dead_letters=dead_letters, repairs=repairs
-        )
         command = pb.EngineCommand(preview_connector=wanted)
         async with self._previews:
             report = await self._call(command, self._limits.start_ms)
