@@ -212,6 +212,17 @@ async def test_pages_of_a_cluster_that_does_not_answer_name_the_cause(
             assert page.headers["refresh"] == "5"
 
 
+async def test_a_worker_that_has_ended_is_no_error_while_another_one_answers(
+    cluster: WorkerCluster, gateway: RunningGateway
+) -> None:
+    assert gateway.url
+    for path in PAGES:
+        # the first call goes to the first address
+        async with running_gateway([free_address(), cluster.workers[0].address]) as fresh:
+            page = await ConsoleClient(fresh).get(path)
+            assert page.status == 200, page.text
+
+
 async def test_a_viewer_sees_which_role_is_missing(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

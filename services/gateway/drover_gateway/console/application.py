@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes, urlencode
 
 import structlog
 
-from drover.errors import DroverError, Reason, UnauthenticatedError
+from drover.errors import DroverError, Reason, UnauthenticatedError, UnavailableError
 from drover.rpc.logs import current_request_id
 from drover_gateway.console.audit import AuditPages
 from drover_gateway.console.config_form import ConfigFormPages
@@ -54,6 +54,7 @@ from drover_gateway.console.overview import OverviewPages
 from drover_gateway.console.pages import (
     Context,
     EventPages,
+    Handler,
     LivePages,
     Pages,
     Request,
@@ -87,6 +88,8 @@ STREAM_PATH = LIVE.encode()
 _WITHOUT_TOKEN = frozenset({SIGN_IN, SIGN_OUT, ISSUER, CALLBACK, THEME})
 #: A page that shows an error of the cluster is loaded again after this time.
 _REFRESH_S = 5
+#: A page that fails within this time is asked for again.
+_AT_ONCE_S = 1.0
 _TITLES: Mapping[int, str] = {
     400: "The request cannot be carried out",
     403: "You may not see this",
@@ -273,7 +276,7 @@ class ConsoleApplication:
                 form=form,
                 secure=scope.get("scheme") == "https",
             )
-            return await handler(request)
+            return await _handled(handler, request, method)
         except PageError as error:
             content = notice("error", error.title, tag("p", error.message), _home_link())
             return Response(page(visit, error.title, content), error.status)
@@ -366,6 +369,20 @@ class ConsoleApplication:
             return await self._views.opened(caller)
 
         return updates(open_view, live_page(query), query.one("since"))
+
+
+async def _handled(handler: Handler, request: Request, method: str) -> Response:
+    """The response; a page is asked for twice if a worker refuses the call at once.
+
+    The second call goes to another worker: one that has ended is no reason for an error.
+    """
+    began_s = time.monotonic()
+    try:
+        return await handler(request)
+    except UnavailableError:
+        if method != "GET" or time.monotonic() - began_s > _AT_ONCE_S:
+            raise
+    return await handler(request)
 
 
 def _caller(scope: Scope, session: Session) -> Caller:

@@ -71,7 +71,7 @@ def workers_html(
     if not info.workers:
         return notice(
             "empty",
-            "The group has no leader yet",
+            "The group has no leader at present",
             tag("p", f"{info.worker_id} answers: {info.stage or 'it starts'}."),
             _reload(),
         )
