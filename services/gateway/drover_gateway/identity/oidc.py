@@ -180,11 +180,11 @@ class Oidc:
             raise SignInError(Refusal.ERROR, "the response of the token endpoint is no JSON object")
         if status == HTTPStatus.OK:
             return response
-        code = str(response.get("error"))[:100]
-        is_ended = code == "invalid_grant" and fields["grant_type"] == "refresh_token"
+        reported = str(response.get("error"))[:100]
+        is_ended = reported == "invalid_grant" and fields["grant_type"] == "refresh_token"
         raise SignInError(
             Refusal.ENDED if is_ended else Refusal.ERROR,
-            f"the token endpoint returned {status} with the error {code!r}",
+            f"the token endpoint returned {status} with the error {reported!r}",
         )
 
     def _proof(self, metadata: Metadata) -> tuple[Mapping[str, str], Mapping[str, str]]:
