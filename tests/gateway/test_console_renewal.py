@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from drover_gateway.console import renewals
 from drover_gateway.console.sessions import SESSION_S, TOKEN_MAX_CHARS, Session, Sessions
-from drover_gateway.identity import oidc
+from drover_gateway.identity.oidc_values import SignInError, Tokens
 from tests.support.console_client import ConsoleClient
 from tests.support.http_api import Reply
 from tests.support.issuer_sign_in import SessionCookies, sign_in, signing_in
@@ -222,14 +222,14 @@ async def test_a_large_token_is_cut_into_cookies(worker: str, issuer: ScriptedIs
 
 async def test_what_does_not_fit_into_cookies_is_left_out() -> None:
     empty = Sessions([KEYS]).new("", 0)
-    tokens = oidc.Tokens("t" * 4_000, "ann", "i" * 3_000, "r" * 3_000, 5, 9)
+    tokens = Tokens("t" * 4_000, "ann", "i" * 3_000, "r" * 3_000, 5, 9)
     kept = renewals.with_tokens(empty, tokens, workers_get_id_token=False)
     assert (kept.refresh_token, kept.id_token) == (tokens.refresh_token, "")
     smaller = replace(tokens, refresh_token="r" * 1_000)
     kept = renewals.with_tokens(empty, smaller, workers_get_id_token=False)
     assert kept.id_token == tokens.id_token
     large = replace(tokens, token="t" * (TOKEN_MAX_CHARS + 1))
-    with pytest.raises(oidc.SignInError):
+    with pytest.raises(SignInError):
         renewals.with_tokens(empty, large, workers_get_id_token=True)
 
 
@@ -253,7 +253,7 @@ async def test_an_open_stream_asks_the_page_to_renew_the_token(
         # the response of the new stream has the cookie
         await wait_until_async(is_renewed)
         # and a session that is over ends the page
-        COOKIES.age(console, renew_s=0, end_s=1, refresh_token="")  # type: ignore[arg-type]
+        COOKIES.age(console, renew_s=0, end_s=1, refresh_token="")
         assert await events(console) == ["refused"]
 
 

@@ -29,7 +29,7 @@ class SessionCookies:
 
     def session(self, console: ConsoleClient) -> Session:
         """What the cookie of a browser has."""
-        cookies = console.session.cookies.get_dict()
+        cookies = {each.name: each.value or "" for each in console.session.cookies}
         found = Sessions([self.keys]).read(cookies, time.time(), secure=self.secure)
         assert found is not None
         return found
