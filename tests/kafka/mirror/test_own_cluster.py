@@ -138,5 +138,59 @@ def test_translated_groups_leave_groups_of_others_alone(
     assert [each.topic for each in found] == [original]
 
 
+@pytest.mark.faults("security")
+@pytest.mark.parametrize(
+    ("topics", "changed"),
+    [
+        ("{0}orders,{0}configs", {}),
+        ("(?i){1}CONFIGS", {}),
+        ("{0}c.{{6}}", {"topics.exclude": "none"}),
+        ("{0}configs", {"source.cluster.bootstrap.servers": "localhost:{2}"}),
+        ("{0}configs", {"source.cluster.bootstrap.servers": "127.0.0.1:1,127.0.0.1:{2}"}),
+        ("{0}configs", {"source.cluster.alias": "other", "topic.prefix": "y."}),
+    ],
+)
+def test_internal_topics_are_not_read_under_another_name(
+    kafka: Kafka, topic_prefix: str, own: OwnCluster, topics: str, changed: dict[str, str]
+) -> None:
+    port = kafka.bootstrap.split(",")[0].rpartition(":")[2]
+    given = {
+        name: text.format(topic_prefix, topic_prefix.upper(), port)
+        for name, text in {"topics": topics, **changed}.items()
+    }
+    faults = parse_config(KafkaSource, {**source(kafka, ""), **given}).violations
+    told = " ".join(each.description for each in faults if each.field == "topics")
+    assert f"the topic {topic_prefix}configs is internal in Drover's own" in told
+    assert "which no setting of the worker allows" in told
+
+
+@pytest.mark.faults("security")
+@pytest.mark.parametrize("group", ["connect-b", "connect-A-G", "connect-", "workers-x", "drover-"])
+@pytest.mark.parametrize("servers", ["localhost:{0}", "127.0.0.1:1,127.0.0.1:{0}"])
+def test_groups_of_others_are_not_used_through_another_address(
+    kafka: Kafka, own: OwnCluster, group: str, servers: str
+) -> None:
+    port = kafka.bootstrap.split(",")[0].rpartition(":")[2]
+    changed = {
+        "target.cluster.bootstrap.servers": servers.format(port),
+        "offsets.group.id": group,
+    }
+    (fault,) = parse_config(KafkaSink, sink(kafka, "a", **changed)).violations
+    assert fault.field == "offsets.group.id"
+    assert "belongs to Drover or another connector" in fault.description
+    assert "which no setting of the worker allows" in fault.description
+
+
+@pytest.mark.faults("security")
+@pytest.mark.parametrize("target", ["configs", "__consumer_offsets", "__transaction_state"])
+def test_records_are_not_routed_into_internal_topics(
+    kafka: Kafka, topic_prefix: str, own: OwnCluster, target: str
+) -> None:
+    internal = target if target.startswith("__") else f"{topic_prefix}{target}"
+    values = parse_config(KafkaSink, sink(kafka, "a", **{"topic.format": "${topic}"})).values
+    with pytest.raises(ReservedError, match="is internal in Drover's own"):
+        list(ClusterWriter(target_of(values, "a-g"))([batch(internal)]))
+
+
 def batch(topic: str) -> object:
     return records([{"id": 1}], topic=topic)
