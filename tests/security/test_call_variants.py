@@ -1,5 +1,6 @@
 """Calls through which a caller could change, read or stop what belongs to others."""
 
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -459,6 +460,40 @@ async def told_by(client: Client, tool: str, **arguments: Any) -> str:
     assert "Traceback" not in text
     assert SECRET not in text
     return text
+
+
+def actions_on(name: str) -> list[dict[str, Any]]:
+    return [
+        {"kind": "put", "name": name, "config": datagen(name)},
+        {"kind": "patch", "name": name, "settings": {"topic": "x"}},
+        *({"kind": kind, "name": name} for kind in ("delete", "pause", "stop", "restart")),
+        {"kind": "reset_offsets", "name": name},
+        {"kind": "replay", "name": name},
+    ]
+
+
+@pytest.mark.parametrize("user", ["operator-of-a"])
+async def test_an_agent_has_the_rights_of_its_user(
+    secure: SecureCluster, of_others: str, user: str
+) -> None:
+    before = await state_of(secure)
+    async with agent_of(secure, user) as client:
+        for action in actions_on(of_others):
+            told = await told_by(client, "apply", action=action, plan_hash="0" * 64)
+            assert json.loads(told)["code"] in (
+                "PERMISSION_DENIED",
+                "FAILED_PRECONDITION",
+                "INVALID_ARGUMENT",
+            ), told
+        config = datagen(of_others)
+        for tool in ("preview", "validate_config"):
+            told = await told_by(client, tool, config=config)
+            assert "needs the role" in told, told
+            assert ASK in told, told
+        told = await told_by(client, "read_topic", topic="u")
+        assert "needs the role" in told, told
+    assert await state_of(secure) == before
+    await check_line(secure, user, "ValidateConfig", "PERMISSION_DENIED")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 
 import pytest
 
@@ -17,9 +16,9 @@ from tests.unit.transform.test_sql import batch_of, row, sql, values_of
 
 LIMIT_MS = 60_000
 SERVE = (
-    "import sys; from multiprocessing.connection import Connection; "
+    "import socket, sys; "
     "from drover.transform.sql.serve import serve_queries; "
-    "serve_queries(Connection(int(sys.argv[1])))"
+    "serve_queries(socket.socket(fileno=int(sys.argv[1])))"
 )
 #: One call that takes hours: DuckDB looks for interrupts between calls only. The fixture waits for
 #: the end of the process.
@@ -32,15 +31,15 @@ class Started:
 
     def __init__(self) -> None:
         self.running: list[subprocess.Popen[bytes]] = []
-        self.connections: list[Connection] = []
+        self.connections: list[socket.socket] = []
 
-    def start(self) -> Connection:
+    def start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
             command = [sys.executable, "-P", "-c", SERVE, str(number)]
             self.running.append(subprocess.Popen(command, pass_fds=[number]))
-        self.connections.append(Connection(ours.detach()))
+        self.connections.append(ours)
         return self.connections[-1]
 
 

@@ -6,10 +6,11 @@ callers, so it asks processes that run nothing else (``serve``).
 """
 
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ import pyarrow as pa
 #: calls of functions only.
 KILL_AFTER_S = 0.5
 _MARGIN_S = 2.0
+#: The lengths of a message's two parts.
+_LENGTHS = struct.Struct("!QQ")
+_PART_BYTES = 1024 * 1024
 
 
 class QueryProcessEndedError(Exception):
@@ -37,7 +41,9 @@ class QueryProcesses:
         limit_rule: The setting that decides this, and who may change it, for messages.
     """
 
-    def __init__(self, start: Callable[[], Connection], *, limit_ms: int, limit_rule: str) -> None:
+    def __init__(
+        self, start: Callable[[], socket.socket], *, limit_ms: int, limit_rule: str
+    ) -> None:
         self.limit_ms, self.limit_rule = limit_ms, limit_rule
         self._start = start
         self._of_thread = threading.local()
@@ -51,14 +57,13 @@ class QueryProcesses:
             QueryProcessEndedError: See there.
             OSError: No process can be started.
         """
-        process: Connection | None = getattr(self._of_thread, "process", None)
+        process: socket.socket | None = getattr(self._of_thread, "process", None)
         if process is None:
             process = self._of_thread.process = self._start()
         start_s, limit_s = time.monotonic(), limit_ms / 1000
         try:
+            process.settimeout(limit_s + KILL_AFTER_S + _MARGIN_S)
             send(process, {**request, "limit_s": limit_s}, table)
-            if not process.poll(limit_s + KILL_AFTER_S + _MARGIN_S):
-                raise EOFError
             return receive(process)
         except (EOFError, OSError):
             del self._of_thread.process
@@ -80,24 +85,35 @@ def query_processes() -> QueryProcesses | None:
     return _processes
 
 
-def send(connection: Connection, message: Mapping[str, Any], table: pa.Table | None) -> None:
+def send(connection: socket.socket, message: Mapping[str, Any], table: pa.Table | None) -> None:
     """Write a message that ``receive`` reads."""
-    connection.send_bytes(json.dumps(message).encode())
-    if table is None:
-        connection.send_bytes(b"")
-        return
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    connection.send_bytes(sink.getvalue())
+    head, body = json.dumps(message).encode(), b""
+    if table is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        body = sink.getvalue().to_pybytes()
+    connection.sendall(_LENGTHS.pack(len(head), len(body)) + head)
+    connection.sendall(body)
 
 
-def receive(connection: Connection) -> tuple[dict[str, Any], pa.Table | None]:
+def receive(connection: socket.socket) -> tuple[dict[str, Any], pa.Table | None]:
     """Read a message.
 
     Raises:
         EOFError, OSError: The other process has ended.
     """
-    message: dict[str, Any] = json.loads(connection.recv_bytes())
-    body = connection.recv_bytes()
+    head_bytes, body_bytes = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size))
+    message: dict[str, Any] = json.loads(_exactly(connection, head_bytes))
+    body = _exactly(connection, body_bytes)
     return message, pa.ipc.open_stream(body).read_all() if body else None
+
+
+def _exactly(connection: socket.socket, size_bytes: int) -> bytes:
+    found = bytearray()
+    while len(found) < size_bytes:
+        part = connection.recv(min(size_bytes - len(found), _PART_BYTES))
+        if not part:
+            raise EOFError
+        found += part
+    return bytes(found)

@@ -1,9 +1,9 @@
 """Serves queries of the transform Sql; the process runs nothing else."""
 
 import signal
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from drover.transform.sql.queries import QueryError, run_here
 from drover.transform.sql.statement import StatementError, parse_here
 
 
-def serve_queries(connection: Connection) -> None:
+def serve_queries(connection: socket.socket) -> None:
     """Answer requests until the other end is closed. A request that exceeds its time ends the
     process, even inside one call of DuckDB.
     """

@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.abc import MetaPathFinder
-from multiprocessing.connection import Connection
 from typing import NoReturn, TextIO, cast
 
 import pyarrow as pa
@@ -225,7 +224,7 @@ def _run_queries(descriptor: int, server: int) -> NoReturn:
             _keep_only(descriptor)
             from drover.transform.sql.serve import serve_queries
 
-            serve_queries(Connection(descriptor))
+            serve_queries(socket.socket(fileno=descriptor))
     finally:
         os._exit(0)
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
@@ -78,7 +77,7 @@ class ValidationProcess:
                 request.variables.append(own.encode())
         return self._sent(request, settings.limits.validate_ms, open_checks)
 
-    def start_queries(self) -> Connection:
+    def start_queries(self) -> socket.socket:
         """Start a process that serves queries of the transform Sql until the connection is closed.
 
         Raises:
@@ -87,7 +86,7 @@ class ValidationProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._start(HEAD.pack(0, 0), theirs)
-        return Connection(ours.detach())
+        return ours
 
     def _checks(self, settings: EngineSettings) -> TopicChecks:
         """The plane for one validation; a new one on Kafka: it shares its connections with others,
