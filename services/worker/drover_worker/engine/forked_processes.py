@@ -12,7 +12,7 @@ def keep_connections_in_forks() -> None:
 
     A fork destroys the data of all other threads in the new process, with their connections to the
     JVM. py4j shuts a connection down when it is destroyed, and the forked process shares it: the
-    call that a thread of this process is waiting for would fail. ``multiprocessing`` forks too.
+    call that a thread of this process is waiting for would fail.
     """
     engine = os.getpid()
     shut_down = py4j.java_gateway.quiet_shutdown
