@@ -165,8 +165,17 @@ async def test_a_sink_that_exits_in_write_is_named(tmp_path: Path) -> None:
         await world.assert_good_ones_run(before, restarts_max=RESTARTS_MAX)
 
 
-async def test_connectors_that_fork_or_close_stdout_disturb_nothing(tmp_path: Path) -> None:
-    deeds = ["fork", "fork often", "close stdout", "close sys.stdout"]
+@pytest.mark.parametrize(
+    "deeds",
+    [
+        ["fork", "fork often", "close stdout", "close sys.stdout"],
+        ["start threads", "replace sys.stdout", "change the process"],
+    ],
+    ids=["fork or close stdout", "change the process"],
+)
+async def test_connectors_that_fork_or_change_the_process_disturb_nothing(
+    deeds: list[str], tmp_path: Path
+) -> None:
     async with fleet(tmp_path) as world:
         before = world.starts()
         for number, how in enumerate(deeds):

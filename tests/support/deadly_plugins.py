@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import io
 import os
 import re
 import signal
@@ -31,6 +32,7 @@ from tests.support.plugins_for_tests import Idle, IdleTask
 
 _EXIT_CODE = 3
 _ALLOCATED_BYTES = 1 << 24
+_THREADS_AT_ONCE = 1_000
 
 
 def _close_all() -> None:
@@ -54,6 +56,29 @@ def _allocate() -> None:
         held.append(os.urandom(_ALLOCATED_BYTES))
 
 
+@cache
+def _start_threads() -> None:
+    """Only once: threads without end use up those of the machine."""
+    for _ in range(_THREADS_AT_ONCE):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class _Unwritable(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(f"{len(text)} characters cannot be written")
+
+
+def _replace_streams() -> None:
+    sys.stdout = sys.stderr = _Unwritable()
+
+
+def _change_process() -> None:
+    """Change what all threads of the process share."""
+    os.chdir("/")
+    os.umask(0o777)
+    sys.setswitchinterval(10)
+
+
 #: What a deadly connector may do.
 DEEDS: Mapping[str, Callable[[], object]] = {
     "exit": lambda: os._exit(_EXIT_CODE),
@@ -72,6 +97,9 @@ DEEDS: Mapping[str, Callable[[], object]] = {
     "close sys.stdout": lambda: sys.stdout.close(),
     "hang": lambda: threading.Event().wait(),
     "allocate": _allocate,
+    "start threads": _start_threads,
+    "replace sys.stdout": _replace_streams,
+    "change the process": _change_process,
 }
 
 
