@@ -15,11 +15,11 @@ from drover_worker.core.rebalance.membership import Membership
 
 
 class LostOwners:
-    """Replaces statuses of workers that do not run what they reported.
+    """Replaces statuses of workers that ended without a report.
 
     A worker that starts replaces the statuses that its former process left. The leader replaces
-    those of workers that are not in its generation. The status keeps its worker and generation, so
-    it never replaces the report of a later owner.
+    the statuses of workers outside of its generation. The status keeps its worker and generation,
+    so it never replaces the report of a later owner.
     """
 
     def __init__(self, context: Context, membership: Membership) -> None:
