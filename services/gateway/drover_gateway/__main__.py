@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 SERVICE = "gateway"
 #: The time for requests in progress after the stop signal.
 _DRAIN_S = 10.0
-_WARM_UP_S = 5.0
+#: How long connections to the workers are tried, and for how much of it the port stays closed.
+_WARM_UP_S, _WARM_UP_FIRST_S = 5.0, 0.5
 
 _log = structlog.get_logger("drover.gateway")
 
@@ -95,13 +96,11 @@ async def serve(settings: GatewaySettings, stopping: asyncio.Event) -> None:
         metrics.add(views.samples)
         metrics.add(lambda: [table.SERVING.at(0 if stopping.is_set() else 1)])
         await stack.enter_async_context(serving_metrics(settings.metrics_listen, metrics))
-        background = [
-            asyncio.create_task(views.run(), name="views"),
-            # connects to the workers, so that the first request does not wait for it
-            asyncio.create_task(workers.health(timeout_s=_WARM_UP_S), name="warm-up"),
-        ]
-        for task in background:
+        warm_up = asyncio.create_task(workers.health(timeout_s=_WARM_UP_S), name="warm-up")
+        for task in (asyncio.create_task(views.run(), name="views"), warm_up):
             stack.push_async_callback(_cancelled, task)
+        # so that the first request does not wait for a connection to a worker
+        await asyncio.wait({warm_up}, timeout=_WARM_UP_FIRST_S)
         scheme = "http" if certificate is None else "https"
         for listen, server in servers.items():
             address = await server.listen(listen)
