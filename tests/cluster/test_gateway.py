@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults("cluster"), pytest.mark.timeout(3600)]
 
-TOKEN = "a token of the tests of the gateway"
+TOKEN = "token-of-the-gateway-tests"
 SOURCE = {
     "connector.class": "FileStreamSource",
     "file": "/files/rest.txt",
