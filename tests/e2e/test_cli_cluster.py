@@ -75,11 +75,7 @@ async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
         assert await up.wait() == 0
     assert await wait_until_gone(tree, 30) == []
     assert (tmp_path / ".drover" / "up" / "data").is_dir()
-    refused = await run_drover("down", "--delete-data", cwd=tmp_path)
-    assert refused.exit_code == 1
-    assert "nothing was changed; without a terminal give --yes" in refused.err
-    assert (tmp_path / ".drover" / "up" / "data").is_dir()
-    deleted = await run_drover("down", "--delete-data", "--yes", cwd=tmp_path)
+    deleted = await run_drover("down", "--delete-data", cwd=tmp_path)
     assert (deleted.exit_code, deleted.err) == (0, "")
     assert "to delete: .drover/up, " in deleted.out
     assert not (tmp_path / ".drover" / "up").exists()

@@ -103,8 +103,8 @@ async def test_topics_are_listed_with_the_connectors_that_use_them(
     source = {"connector.class": SOURCE, "tasks.max": "1"}
     sink = {"connector.class": SINK, "topics": "l-orders", DEAD_LETTER_TOPIC: "l-dead"}
     for name, config in (("l-source", source), ("l-sink", sink)):
-        found = await gateway.ask("PUT", f"/connectors/{name}/config", json=config)
-        assert found.status_code == 201
+        created = await gateway.ask("PUT", f"/connectors/{name}/config", json=config)
+        assert created.status_code == 201
     engine = cluster.workers[0].engine
     for name in ("l-source", "l-sink"):
         await cluster.running(name, 1, cluster.workers[0])

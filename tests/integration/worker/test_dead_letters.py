@@ -259,8 +259,8 @@ async def test_every_fault_of_a_repair_is_named_and_nothing_is_written(
             "repairs[1].value: id: must be of type int32, not null",
         ):
             assert any(each.startswith(text) for each in texts), (text, texts)
-    text = DeadLetterRepair(partition=0, offset=0, value="{")
-    assert "no JSON" in (await faults(text))["repairs[0].value"]
+    broken = DeadLetterRepair(partition=0, offset=0, value="{")
+    assert "no JSON" in (await faults(broken))["repairs[0].value"]
     assert "repairs[0]" in await faults(DeadLetterRepair(partition=0, offset=0))
     assert "repairs[0]" in await faults(repair_of(0, value=wrong), letters=[place(1)])
     assert "repairs[1]" in await faults(repair_of(0, key="a"), repair_of(0, key="b"))

@@ -324,7 +324,7 @@ def down(
 ) -> None:
     """Stop the cluster of this folder, and those left by `make run`; their data stays.
 
-    --delete-data asks first. Without a terminal it needs --yes.
+    In a terminal --delete-data asks first.
     """
     if delete_data and keep_data:
         raise CliError("--delete-data and --keep-data contradict each other", EXIT_USAGE)
@@ -340,7 +340,7 @@ def down(
         if output is Output.TABLE:
             for path in known:
                 say(f"to delete: {path}, {_content(path)}")
-        confirm(f"Stop and delete {', '.join(map(str, known))}?", yes=yes)
+        confirm(f"Stop and delete {', '.join(map(str, known))}?", yes=yes, in_scripts=True)
     stopped, removed = [], []
     for path in known:
         if asyncio.run(_stop(path)):

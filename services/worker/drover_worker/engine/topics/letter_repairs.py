@@ -75,13 +75,13 @@ def encoded_repairs(
             continue
         topic = _topic_of(letter) or form.default_topic or form.queue
         parts: dict[str, bytes | None] = {KEY: letter.key, VALUE: letter.value}
-        for name, text, converter in (
+        for name, repaired, converter in (
             (KEY, repair.key if repair.HasField("key") else None, form.key),
             (VALUE, repair.value if repair.HasField("value") else None, form.value),
         ):
-            if text is None:
+            if repaired is None:
                 continue
-            parts[name], wrong = _Side(converter, name, topic).encoded(text, parts[name])
+            parts[name], wrong = _Side(converter, name, topic).encoded(repaired, parts[name])
             faults += [Violation(f"repairs[{number}].{name}", text) for text in wrong]
         found[place] = parts[KEY], parts[VALUE]
     if faults:
