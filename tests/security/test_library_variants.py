@@ -345,7 +345,7 @@ RULES = TokenRules(audience="drover", issuer="https://id.example.com")
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetches keys for each unknown key, and gives up soon."""
+    """Fetches keys for each unknown key, with a short time limit."""
     monkeypatch.setattr(tokens, "KEYS_MIN_AGE_S", 0.0)
     monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 2.0)
 

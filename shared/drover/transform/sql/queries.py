@@ -45,7 +45,7 @@ def run_query(text: str, relation: pa.Table, timeout_ms: int) -> Result:
 
 
 def run_here(text: str, relation: pa.Table, timeout_ms: float) -> Result:
-    """As ``run_query``, in this process, whose memory is limited meanwhile."""
+    """As ``run_query``, in this process, with a limit of its memory during the call."""
     import duckdb
 
     engine = connection()

@@ -67,7 +67,7 @@ def parse_statement(text: str) -> Statement:
 
 
 def parse_here(text: str) -> Statement:
-    """As ``parse_statement``, in this process, whose memory is limited meanwhile."""
+    """As ``parse_statement``, in this process, with a limit of its memory during the call."""
     import duckdb
 
     try:
