@@ -58,7 +58,7 @@ def _allocate() -> None:
 
 @cache
 def _start_threads() -> None:
-    """Only once: threads without end use up those of the machine."""
+    """Only once: endless threads use up the machine's."""
     for _ in range(_THREADS_AT_ONCE):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 

@@ -38,7 +38,7 @@ class ScriptedIssuer:
         lifetime_s: Of its tokens.
         key: The key that signs, and its id.
         published: The keys of its JWKS.
-        replies: Replies by path, instead of its own.
+        replies: Replies by path; they replace its usual ones.
     """
 
     api: Api
@@ -148,7 +148,7 @@ def scripted_issuer() -> Iterator[ScriptedIssuer]:
 
 @contextmanager
 def mock_issuer() -> Iterator[str]:
-    """The URL of `oidc-provider-mock`, which lets everybody in by name."""
+    """The URL of `oidc-provider-mock`, which accepts every user by name."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port), "--host", HOST]
     url = f"http://{HOST}:{port}"

@@ -19,7 +19,7 @@ _log = structlog.get_logger("drover.gateway.console")
 
 
 class ConnectorsPages(Pages):
-    """The list, what an action will do, and what it did."""
+    """The list, the effects of an action before it, and its results."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -77,7 +77,7 @@ def none_html(topic: str) -> Html:
 
 
 def forbidden_html(visit: Visit, connector: str, message: str) -> Html:
-    """The caller may not read the letters, but may replay them."""
+    """The caller may not read the dead letters, but may replay them."""
     return join(
         notice(
             "forbidden",

@@ -90,7 +90,7 @@ def is_of(letter: TopicRecord, connector: str) -> bool:
 
 
 def groups_of(letters: Iterable[TopicRecord], states: StatesNow) -> list[Group]:
-    """Groups, those with the most open dead letters first."""
+    """Groups, sorted by the number of open dead letters, the largest first."""
     found: dict[Cause, Group] = {}
     for each in letters:
         cause = cause_of(each)
@@ -159,12 +159,12 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which open dead letters of a connector: all, those of a cause, or single ones.
+    """Which open dead letters of a connector: all, the ones with a cause, or single ones.
 
     Attributes:
         connector: The connector.
         cause: Only dead letters with this cause; None for all.
-        letters: Only these, each by partition and offset; empty for all.
+        letters: Only these dead letters, each by partition and offset; empty for all.
         repair: What is changed of the only one before it is replayed.
     """
 
@@ -312,7 +312,7 @@ def place_of(text: str) -> tuple[int, int]:
 
 
 def list_url(connector: str, cause: Cause | None = None) -> str:
-    """The page of a connector's dead letters, or of those with a cause."""
+    """The page of a connector's dead letters, or of the ones with a cause."""
     fields = [("connector", connector)] if connector else []
     if cause is not None:
         fields += [("stage", cause.stage), ("cause", cause.error_class)]

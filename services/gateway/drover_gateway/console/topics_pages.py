@@ -58,7 +58,7 @@ class TopicsPages(Pages):
         except NotFoundError as error:
             if error.reason is not Reason.TOPIC_NOT_FOUND:
                 raise
-            text = f"{error.message}. The list of topics has those that exist."
+            text = f"{error.message}. The list of topics has the existing ones."
             raise PageError(404, "There is no such topic", text) from None
         if len(described.partitions) == 1 and window.partition is None:
             window = replace(window, partition=described.partitions[0].partition)

@@ -114,7 +114,7 @@ class OidcClient:
     Attributes:
         client_id: Its id.
         secret: Returns its secret; empty for a public client.
-        scopes: What it asks for, with ``openid``.
+        scopes: The scopes of a request, with ``openid``.
         token: Whether the workers get the ID token or the access token.
         url: The URL under which browsers reach the gateway; empty for that of each request.
     """

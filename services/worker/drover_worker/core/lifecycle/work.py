@@ -271,7 +271,7 @@ class Work:
         self._engines = needed
 
     def _refused(self, needed: Collection[EngineSlot]) -> set[EngineSlot]:
-        """The own engines for which there is no room; those that run stay."""
+        """The own engines for which there is no room; running ones stay."""
         own = [each for each in needed if each.is_own]
         own.sort(key=lambda each: (each not in self._engines, each.name))
         return set(own[self._context.settings.own_engines_max :])

@@ -6,8 +6,8 @@ and sends the result. A child is killed with its own children when its time is u
 that hangs, crashes or uses a pattern without end costs nothing but its own result. A child
 asks the engine about the cluster's topics, because the engine is connected to the brokers.
 
-The queries of the transform Sql in the engine, such as those of previews, also run in children: the
-limits of memory and time that they need are those of a process.
+The queries of the transform Sql in the engine, such as the queries of previews, also run in
+children, because a limit of memory or time applies to a whole process.
 """
 
 import contextlib

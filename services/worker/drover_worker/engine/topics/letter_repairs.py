@@ -95,7 +95,7 @@ def repair_letters(
     command: engine_pb2.RepairDeadLetters,
     open_letters: Mapping[int, OffsetSet],
 ) -> engine_pb2.RepairedDeadLetters:
-    """Write repaired dead letters; those that the same request wrote before are found.
+    """Write repaired dead letters; a dead letter that the same request wrote before is found.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST with every fault.
