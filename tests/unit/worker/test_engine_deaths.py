@@ -28,10 +28,15 @@ def end(
     at_ms: int = 0,
     kind: EndKind = EndKind.CRASH,
     unknown: bool = False,
+    idle: bool = False,
+    by_itself: bool = False,
 ) -> dict[StatusKey, EngineFault]:
-    """The engine of a slot ends; returns the failures that count as the connector's own."""
-    found = None if unknown else at_work
-    return dict(deaths.record(EngineDeath(slot, WHY, found, at_work, kind), at_ms))
+    """The engine of a slot ends; returns the failures that count as the connector's own.
+
+    ``at_work`` is held by the engine, and at work unless that is unknown or the engine is idle.
+    """
+    found = None if unknown else () if idle else at_work
+    return dict(deaths.record(EngineDeath(slot, WHY, found, at_work, kind, by_itself), at_ms))
 
 
 def clock(time_ms: int) -> str:
@@ -83,6 +88,21 @@ def test_with_nothing_at_work_nobody_is_accused() -> None:
     for _ in range(5):
         assert end(deaths) == {}
     assert deaths.slots == {}
+
+
+def test_an_engine_that_ends_between_calls_accuses_its_only_connector() -> None:
+    deaths = EngineDeaths()
+    end(deaths, A0, B0, idle=True, by_itself=True)
+    assert deaths.slots == {}, "several connectors ran in it"
+    end(deaths, A0)
+    for kind in (EndKind.KILL, EndKind.CRASH):
+        assert end(deaths, A0, slot="suspects/1", kind=kind, idle=True) == {}, "not by itself"
+    faults = end(deaths, A0, "a", slot="suspects/1", idle=True, by_itself=True)
+    assert set(faults) == {A0, "a"}
+    assert deaths.slots == {"a": "quarantine/a"}
+    for _ in range(QUARANTINE_ENDS_MAX):
+        end(deaths, A0, slot="quarantine/a", idle=True, by_itself=True)
+    assert deaths.quarantined["a"].stopped
 
 
 def test_if_it_is_unknown_what_was_at_work_everything_in_that_engine_is_suspected() -> None:

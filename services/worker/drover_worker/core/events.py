@@ -47,12 +47,14 @@ class EngineLost:
             the end was requested. None if they are unknown.
         kind: How it ended.
         engine: Which engine; connectors and tasks in other engines continue.
+        by_itself: Whether nobody requested the end, and no other process killed the engine.
     """
 
     reason: str
     at_work: Sequence[StatusKey] | None = ()
     kind: EndKind = EndKind.CRASH
     engine: EngineSlot = SHARED
+    by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)

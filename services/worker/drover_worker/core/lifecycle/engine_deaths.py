@@ -45,6 +45,7 @@ class EngineDeath:
             are unknown.
         held: All connectors and tasks that ran in the engine.
         kind: How it ended.
+        by_itself: Whether nobody requested the end, and no other process killed the engine.
     """
 
     slot: str
@@ -52,6 +53,7 @@ class EngineDeath:
     at_work: Sequence[StatusKey] | None
     held: Sequence[StatusKey]
     kind: EndKind = EndKind.CRASH
+    by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,12 @@ class EngineDeaths:
         """Judge an end and change ``slots``; returns the failures of the culprit's own work."""
         self.release_due(now_ms)
         active = _connectors_of(death.held if death.at_work is None else death.at_work)
+        is_apart = death.slot in _SUSPECT_SLOTS or death.slot.startswith(_QUARANTINE)
+        if not active and death.by_itself and is_apart:
+            # code that ran before, such as code that closed the engine's descriptors, can end the
+            # engine later; in an engine with one connector only this connector's code has run
+            held = _connectors_of(death.held)
+            active = held if len(held) == 1 else []
         if not active:
             return {}
         if death.slot not in (SHARED_SLOT, *_SUSPECT_SLOTS):
@@ -341,7 +349,7 @@ def _remedy(kind: EndKind) -> str:
 
 
 def _faults(death: EngineDeath, name: str, fault: EngineFault) -> Mapping[StatusKey, EngineFault]:
-    keys = death.held if death.at_work is None else death.at_work
+    keys = death.at_work or death.held
     return {key: fault for key in keys if _connector_of(key) == name}
 
 

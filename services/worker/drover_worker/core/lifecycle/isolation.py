@@ -44,7 +44,9 @@ class Isolation:
         Returns:
             Why it ended, for all of them; and the failures of the work that caused it.
         """
-        death = EngineDeath(ended.engine.name, ended.reason, ended.at_work, held, ended.kind)
+        death = EngineDeath(
+            ended.engine.name, ended.reason, ended.at_work, held, ended.kind, ended.by_itself
+        )
         faults = self._deaths.record(death, self._context.now_ms)
         self._place()
         return ended_text(death), faults
