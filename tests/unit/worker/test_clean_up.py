@@ -4,7 +4,7 @@ import pytest
 
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts, RunState
-from tests.support.herder_driver import HerderDriver, entry
+from tests.support.herder_driver import ME, HerderDriver, entry
 
 C0 = TaskId("c", 0)
 
@@ -49,6 +49,16 @@ def test_the_status_of_a_task_that_does_not_exist_is_removed_without_counts(
     leader: HerderDriver,
 ) -> None:
     leader.see_statuses({TaskId("c", 7): RunState.RUNNING})
+    assert leader.status_log == [(TaskId("c", 7), RunState.DESTROYED)]
+
+
+def test_a_worker_reports_the_end_of_a_task_before_its_status_is_removed(
+    leader: HerderDriver,
+) -> None:
+    """The report may have counts, which a removal that is written after it would lose."""
+    leader.see_statuses({TaskId("c", 7): RunState.RUNNING}, worker=ME)
+    assert not leader.status_log
+    leader.see_statuses({TaskId("c", 7): RunState.UNASSIGNED}, worker=ME)
     assert leader.status_log == [(TaskId("c", 7), RunState.DESTROYED)]
 
 

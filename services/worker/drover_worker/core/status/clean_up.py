@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from drover.model.ids import TaskId
-from drover.model.status import RunState, StatusKey
+from drover.model.status import OWNER_STATES, RunState, StatusKey
 from drover_worker.core.context import Context
 from drover_worker.core.events import CleanUpDue
 from drover_worker.core.rebalance.membership import Membership
@@ -12,7 +12,9 @@ from drover_worker.core.rebalance.membership import Membership
 class StatusCleanUp:
     """Writes a tombstone for each status whose connector or task does not exist.
 
-    The status of a task that does not exist is kept for its counts until its connector is deleted.
+    The status of a task that does not exist is kept for its counts until its connector is deleted,
+    and while the task's worker, which is in the group, has not reported its end: the report has the
+    counts, and a tombstone would remove them if it is written after them.
 
     The previous owner's status may arrive after the tombstone, or replace it, so statuses are
     checked again until they are removed. The previous owner may be this worker.
@@ -57,5 +59,8 @@ class StatusCleanUp:
         view = self._context.view
         if not isinstance(key, TaskId):
             return key in view.connectors
-        has_counts = self._context.statuses[key].counts is not None
-        return view.has_task(key) or (has_counts and key.connector in view.connectors)
+        if view.has_task(key) or key.connector not in view.connectors:
+            return view.has_task(key)
+        status = self._context.statuses[key]
+        ends = status.state in OWNER_STATES and status.worker_id in self._membership.assignments
+        return ends or status.counts is not None
