@@ -102,6 +102,47 @@ def test_markers_and_records_of_aborted_and_open_transactions_do_not_count(
     producer.abort_transaction(CALL_TIMEOUT_S)
 
 
+def places_from(topic: Topic, time_ms: int) -> list[tuple[int, int]]:
+    found = read(topic, start_time_ms=time_ms)
+    assert found.at_end
+    return sorted((each.partition, json.loads(each.value)) for each in found.records)
+
+
+def test_a_read_starts_at_a_time_in_each_partition(kafka: Kafka, topic: Topic) -> None:
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic.name, **QUIET}
+    producer = Producer(settings)
+    producer.init_transactions(CALL_TIMEOUT_S)
+
+    def write(partition: int, *times_ms: int) -> None:
+        producer.begin_transaction()
+        for at in times_ms:
+            producer.produce(topic.name, b"%d" % at, partition=partition, timestamp=at)
+        producer.flush(CALL_TIMEOUT_S)
+
+    write(0, 1_000, 3_000, 2_000)
+    producer.commit_transaction(CALL_TIMEOUT_S)
+    write(1, 1_000)
+    producer.commit_transaction(CALL_TIMEOUT_S)
+    # the markers of a commit may follow its answer
+    everything = [(0, 1_000), (0, 2_000), (0, 3_000), (1, 1_000)]
+    wait_until(lambda: places_from(topic, 1_000) == everything)
+    assert places_from(topic, 1_001) == [(0, 2_000), (0, 3_000)]
+    assert places_from(topic, 3_001) == []
+
+    # the index has the records of aborted transactions as well
+    write(1, 5_000)
+    producer.abort_transaction(CALL_TIMEOUT_S)
+    write(1, 2_000, 6_000, 2_500)
+    producer.commit_transaction(CALL_TIMEOUT_S)
+    wait_until(lambda: places_from(topic, 4_000) == [(1, 2_500), (1, 6_000)])
+    # a record of an open transaction is not there yet
+    write(0, 9_000)
+    found = read(topic, start_time_ms=8_000)
+    assert (found.record_count, found.at_end) == (0, True)
+    producer.commit_transaction(CALL_TIMEOUT_S)
+    wait_until(lambda: values(read(topic, positions=found.positions)) == [9_000])
+
+
 def test_the_clusters_own_topics_are_refused(topic: Topic) -> None:
     reserved = topic.plane.reserved_topics()
     assert {"__consumer_offsets", "__transaction_state", topic.storage.topics.config} <= {*reserved}

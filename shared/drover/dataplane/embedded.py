@@ -22,7 +22,7 @@ from drover.dataplane.plane import (
     Receipt,
     require_reached,
 )
-from drover.dataplane.reading import RangeReader, read_range
+from drover.dataplane.reading import RangeReader, read_range, read_times
 from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.staging import BLOB_BYTES, Stager, pieces, staged_blobs
@@ -211,6 +211,18 @@ class EmbeddedPlane:
         """See DataPlane."""
         for each in plan.ranges:
             yield from read_range(self.store, each)
+
+    def read_times(self, plan: ReadPlan) -> Iterator[Any]:
+        """See DataPlane."""
+        for each in plan.ranges:
+            yield from read_times(self.store, each)
+
+    def offsets_for_time(
+        self, starts: Mapping[PartitionKey, int], time_ms: int
+    ) -> Mapping[PartitionKey, int | None]:
+        """See DataPlane: the store has no index by time."""
+        del time_ms
+        return starts
 
     def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """See DataPlane."""

@@ -81,6 +81,28 @@ def decode(payload: bytes, base_offset: int = 0) -> Iterator[Any]:
             offset += count
 
 
+def decode_times(payload: bytes, base_offset: int = 0) -> Iterator[Any]:
+    """The columns ``offset`` and ``timestamp_ms`` of a blob, as ``decode`` returns them; the other
+    columns are not decompressed.
+    """
+    data = pa.py_buffer(payload)
+    names = pa.ipc.read_schema(data).names
+    fields = [names.index(each) for each in ("timestamp_ms", "offset") if each in names]
+    offset = base_offset
+    with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
+        for records in reader:
+            count = records.num_rows
+            if not count:
+                continue
+            offsets = column(records, "offset")
+            if offsets is None:
+                offsets = pa.arange(offset, offset + count)
+            yield pa.RecordBatch.from_arrays(
+                [offsets, records.column("timestamp_ms")], names=["offset", "timestamp_ms"]
+            )
+            offset += count
+
+
 def normalise(batch: Any, now_ms: int) -> Any:
     """The record columns of a frame's batch, in ``PAYLOAD_SCHEMA``.
 

@@ -248,6 +248,17 @@ class DataPlane(TopicChecks, Protocol):
             OutOfRangeError: REVISION_COMPACTED, retention removed records during the read.
         """
 
+    def read_times(self, plan: ReadPlan) -> Iterator[Any]:
+        """As ``read_here``, with the columns ``offset`` and ``timestamp`` only."""
+
+    def offsets_for_time(
+        self, starts: Mapping[PartitionKey, int], time_ms: int
+    ) -> Mapping[PartitionKey, int | None]:
+        """Where to search for the first record of each existing partition, from its start offset
+        on, whose timestamp is at or after a time in milliseconds since 1970: no record before has
+        such a timestamp. None if no record has. Cheap.
+        """
+
     def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """The current first and end offset of each partition, without a cache; empty if the topic
         does not exist.

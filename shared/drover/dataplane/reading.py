@@ -1,6 +1,6 @@
 """Reads ranges of topics as Arrow batches, on executors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,22 @@ def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:
     Raises:
         OutOfRangeError: REVISION_COMPACTED, retention removed part of the range during the read.
     """
+    for records in _stored(store, wanted, payload.decode):
+        yield _for_readers(records, wanted)
+
+
+def read_times(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:
+    """As ``read_range``, with the columns ``offset`` and ``timestamp`` only."""
+    for records in _stored(store, wanted, payload.decode_times):
+        yield pa.RecordBatch.from_arrays(
+            [records.column("offset"), _timestamps(records)], names=["offset", "timestamp"]
+        )
+
+
+def _stored(
+    store: EmbeddedStore, wanted: ReadRange, decode: Callable[[bytes, int], Iterator[Any]]
+) -> Iterator[Any]:
+    """The records of a range as ``decode`` returns them, with a column ``offset``."""
     position = wanted.start_offset
     attempts_left = _ATTEMPTS_MAX
     while position < wanted.end_offset and attempts_left:
@@ -50,12 +66,12 @@ def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:
             if stored is None:  # compaction has replaced the batch, or retention removed it
                 break
             attempts_left = _ATTEMPTS_MAX
-            for records in payload.decode(stored, base):
+            for records in decode(stored, base):
                 offsets = records.column("offset").to_numpy()
                 first = int(np.searchsorted(offsets, position))
                 length = int(np.searchsorted(offsets, wanted.end_offset)) - first
                 if length > 0:
-                    yield _for_readers(records.slice(first, length), wanted)
+                    yield records.slice(first, length)
             position = min(base + count, wanted.end_offset)
     if position < wanted.end_offset:
         raise _removed(wanted, position)
@@ -71,7 +87,6 @@ def _removed(wanted: ReadRange, position: int) -> OutOfRangeError:
 
 def _for_readers(records: Any, wanted: ReadRange) -> Any:
     count = records.num_rows
-    timestamps = records.column("timestamp_ms").cast(pa.timestamp("ms", tz="UTC"))
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(wanted.topic, pa.string()), count),
@@ -80,7 +95,12 @@ def _for_readers(records: Any, wanted: ReadRange) -> Any:
             records.column("key"),
             records.column("value"),
             records.column("headers"),
-            timestamps.cast(pa.timestamp("us", tz="UTC")),
+            _timestamps(records),
         ],
         schema=payload.READ_SCHEMA,
     )
+
+
+def _timestamps(records: Any) -> Any:
+    timestamps = records.column("timestamp_ms").cast(pa.timestamp("ms", tz="UTC"))
+    return timestamps.cast(pa.timestamp("us", tz="UTC"))

@@ -9,18 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from drover.api.common.v1.topics_pb2 import (
     PRODUCE_FORMAT_JSON,
     PRODUCE_FORMAT_LINES,
     ProduceOptions,
+    ReadPosition,
     RecordQuery,
 )
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.dataplane.store import EmbeddedStore
-from drover.errors import InvalidArgumentError, NotFoundError, Reason, ResourceExhaustedError
+from drover.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    Reason,
+    ResourceExhaustedError,
+    Violation,
+)
 from drover.model import produce_input
+from drover.model.times import TIME_MAX_MS
 from drover_worker.admin import topics
 from drover_worker.admin.call import Deadline
 from drover_worker.engine.topics import reads
@@ -45,6 +54,10 @@ async def numbers(client: ConnectClient, request: pb.WatchTopicRequest) -> list[
         async for response in responses:
             found += [json.loads(record.value) for record in response.records]
     return found
+
+
+def at_ms(time_ms: int) -> Timestamp:
+    return Timestamp(seconds=time_ms // 1_000, nanos=time_ms % 1_000 * 1_000_000)
 
 
 def store_numbers(store: EmbeddedStore, *wanted: int) -> None:
@@ -116,6 +129,49 @@ async def test_a_follower_gets_what_comes_and_outlives_an_engine(
     delete_topic(store, "t")
     with pytest.raises(NotFoundError, match="'t' was deleted, or deleted and created again"):
         await following
+
+
+async def test_a_read_starts_at_a_time_and_searches_in_steps(
+    store: EmbeddedStore, client: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "_TIME_S", -1.0)
+    for at in range(0, 60, 20):
+        records = [{"value": b"%d" % n, "timestamp_ms": n} for n in (at, at + 10, 1)]
+        store_records(store, "t", records)
+    assert await numbers(client, asked(start_time=at_ms(31))) == [40, 50, 1]
+    assert await numbers(client, asked(start_time=at_ms(30), record_count_max=2)) == [30, 1]
+    # a start between two milliseconds
+    between = Timestamp(nanos=30_000_001)
+    assert await numbers(client, asked(start_time=between)) == [40, 50, 1]
+    # also after a worker has ended the stream, positions have precedence
+    positions = [ReadPosition(partition=0, offset=7)]
+    assert await numbers(client, asked(start_time=at_ms(0), positions=positions)) == [50, 1]
+
+
+async def test_a_follower_from_a_time_without_records_waits_for_new_ones(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_numbers(store, 1, 2)
+    request = asked(start_time=at_ms(TIME_MAX_MS), follow=True)
+    async with aclosing(client.watch_topic(request)) as responses:
+        first = await anext(responses)
+        assert (first.synced, len(first.records)) == (True, 0)
+        store_numbers(store, 3)
+        assert [each.value for each in (await anext(responses)).records] == ["3"]
+
+
+async def test_a_read_has_one_start_at_a_time_that_records_have(client: ConnectClient) -> None:
+    for seconds, nanos in ((-1, 0), (-(2**63), 0), (2**63 - 1, 0), (TIME_MAX_MS, 0), (0, -1)):
+        with pytest.raises(InvalidArgumentError) as told:
+            await numbers(client, asked(start_time=Timestamp(seconds=seconds, nanos=nanos)))
+        (found,) = told.value.violations
+        assert found == Violation("start_time", "must be a time from 1970 to 9999")
+    with pytest.raises(InvalidArgumentError) as told:
+        await numbers(client, asked(start_time=at_ms(0), start_offset=1, last_count=1))
+    (first, second) = told.value.violations
+    assert {first.field, second.field} == {"start_time"}
+    assert "start_offset" in first.description
+    assert "last_count" in second.description
 
 
 async def test_a_connectors_converters_decode(store: EmbeddedStore, client: ConnectClient) -> None:

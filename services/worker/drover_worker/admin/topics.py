@@ -16,6 +16,7 @@ from drover.errors import (
     Violation,
 )
 from drover.model.pages import PAGE_BYTES_MAX, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
+from drover.model.times import TIME_MAX_MS
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.reads import Reads
 from drover_worker.shell.engine_link import EngineLink
@@ -67,6 +68,10 @@ class Topics:
             start_offset=request.start_offset,
             last_count=0 if request.positions else request.last_count,
         )
+        if request.HasField("start_time") and not request.positions:
+            # rounded up: timestamps of records have milliseconds
+            start = request.start_time
+            command.start_time_ms = start.seconds * 1_000 - (-start.nanos // 1_000_000)
         remaining = request.record_count_max
         synced = False
         with self._reading():
@@ -75,9 +80,15 @@ class Topics:
                 command.record_count_max = min(remaining, 2**31 - 1)
                 chunk = await self._read(command, retries=request.follow and synced)
                 records = chunk.records[:remaining] if remaining else chunk.records
-                command.ClearField("positions")
+                for field in ("positions", "search_positions"):
+                    command.ClearField(field)
                 command.positions.extend(chunk.positions)
+                command.search_positions.extend(chunk.search_positions)
                 command.last_count = 0
+                if chunk.search_positions:
+                    # without positions: a stream that breaks now searches again
+                    yield pb.WatchTopicResponse()
+                    continue
                 for response in _messages(records, chunk.positions):
                     yield response
                 if not records and not chunk.at_end:
@@ -199,6 +210,15 @@ def _watch_faults(request: pb.WatchTopicRequest) -> list[Violation]:
         for field in ("start_offset", "record_count_max")
         if getattr(request, field) < 0
     ]
+    if request.HasField("start_time"):
+        start = request.start_time
+        if not (0 <= start.seconds <= TIME_MAX_MS // 1_000 and 0 <= start.nanos < 10**9):
+            faults.append(Violation("start_time", "must be a time from 1970 to 9999"))
+        faults += [
+            Violation("start_time", f"must not be set together with {field}: set one of them")
+            for field in ("start_offset", "last_count")
+            if getattr(request, field)
+        ]
     if any(each.partition < 0 or each.offset < 0 for each in request.positions):
         faults.append(Violation("positions", "must not have negative numbers"))
     return faults

@@ -18,6 +18,7 @@ from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
+from drover.dataplane.kafka.times import offsets_for_time
 from drover.dataplane.kafka.topics import KNOWN_TOPIC_S, partition_counts, topic_states
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.kafka.use_checks import use_faults
@@ -304,6 +305,24 @@ class KafkaPlane:
     def read_here(self, plan: ReadPlan) -> Iterator[Any]:
         """See DataPlane."""
         return KafkaRangeReader(self._storage, (tuple(plan.ranges),))(0)
+
+    def read_times(self, plan: ReadPlan) -> Iterator[Any]:
+        """See DataPlane."""
+        wanted = (tuple(plan.ranges),)
+        for records in KafkaRangeReader(self._storage, wanted, frozenset({"timestamp"}))(0):
+            yield records.select(["offset", "timestamp"])
+
+    def offsets_for_time(
+        self, starts: Mapping[PartitionKey, int], time_ms: int
+    ) -> Mapping[PartitionKey, int | None]:
+        """See DataPlane: the brokers' index. The offset may be of a record that readers do not get:
+        a marker of a transaction, or a record of an aborted one.
+        """
+        found = offsets_for_time(self._storage, starts, time_ms)
+        return {
+            key: None if offset is None else max(offset, starts[key])
+            for key, offset in found.items()
+        }
 
     def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """See DataPlane."""

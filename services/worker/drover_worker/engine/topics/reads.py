@@ -27,6 +27,7 @@ from drover.errors import (
 )
 from drover.record.batch import OFFSET
 from drover_worker.engine.topics.record_query import RecordQuery
+from drover_worker.engine.topics.start_times import FoundStarts, candidates, find_starts
 
 #: Limits of a response: time, records scanned, size; a single record may exceed the size.
 _TIME_S = 2.0
@@ -109,7 +110,8 @@ def read_topic(
     topic = command.query.topic
     _check_name(plane, topic)
     topic_id = plane.topic_ids([topic], fresh=True).get(topic, "")
-    if any(each.topic_id not in ("", topic_id) for each in command.positions):
+    known = (*command.positions, *command.search_positions)
+    if any(each.topic_id not in ("", topic_id) for each in known):
         raise _deleted(topic)
 
     def is_replaced() -> bool:
@@ -123,7 +125,7 @@ def read_topic(
         raise
     if is_replaced():
         raise _deleted(topic)
-    for position in answer.positions:
+    for position in (*answer.positions, *answer.search_positions):
         position.topic_id = topic_id
     return answer
 
@@ -133,12 +135,14 @@ def _read(
 ) -> engine_pb2.TopicRecords:
     query = RecordQuery(command.query, connector_config)
     topic = command.query.topic
-    went_on = bool(command.positions)
+    went_on = bool(command.positions or command.search_positions)
     bounds = existing_bounds(plane, topic, went_on=went_on)
     reading = _Reading(plane, topic, query, command.time_max_ms)
+    searched: Mapping[int, int] = {}
     if went_on:
         starts = {each.partition: each.offset for each in command.positions}
-        _check_same_topic(topic, starts, bounds)
+        searched = {each.partition: each.offset for each in command.search_positions}
+        _check_same_topic(topic, {**starts, **searched}, bounds)
     else:
         wanted = command.query.partitions or sorted(bounds)
         _check_partitions(topic, wanted, bounds)
@@ -149,6 +153,14 @@ def _read(
             partition: min(max(first, command.start_offset), end)
             for partition, (first, end) in bounds.items()
         }
+        if command.HasField("start_time_ms"):
+            near = candidates(plane, topic, bounds, command.start_time_ms)
+            starts, searched = dict(near.starts), near.left
+    if searched:
+        found = reading.find(searched, bounds, command.start_time_ms)
+        starts |= found.starts
+        if found.left:
+            return reading.searching(starts, found.left)
     ends = {partition: bounds[partition][1] for partition in starts}
     if command.count_only:
         fixed = {each.partition: each.offset for each in command.end_positions}
@@ -168,6 +180,30 @@ class _Reading:
         self._answer = engine_pb2.TopicRecords()
         time_s = min(time_max_ms / 1000, _TIME_S) if time_max_ms else _TIME_S
         self._deadline_s = time.monotonic() + time_s
+
+    def find(self, positions: Mapping[int, int], bounds: Bounds, time_ms: int) -> FoundStarts:
+        """Search for the first records at or after a time, as far as the time of the response
+        allows.
+        """
+        ends = {partition: bounds[partition][1] for partition in positions}
+        return find_starts(
+            self._plane,
+            self._topic,
+            positions,
+            ends,
+            time_ms=time_ms,
+            deadline_s=self._deadline_s,
+        )
+
+    def searching(
+        self, starts: Mapping[int, int], left: Mapping[int, int]
+    ) -> engine_pb2.TopicRecords:
+        """A response without records: the search for their start continues at ``left``."""
+        for partition, offset in sorted(starts.items()):
+            self._answer.positions.add(partition=partition, offset=offset)
+        for partition, offset in sorted(left.items()):
+            self._answer.search_positions.add(partition=partition, offset=offset)
+        return self._answer
 
     def count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> engine_pb2.TopicRecords:
         """Count from ``starts`` to ``ends``, as far as the time allows."""
