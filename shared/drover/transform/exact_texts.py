@@ -5,8 +5,12 @@ A time without a zone is in UTC. Times are counted in nanoseconds, since 1970 or
 
 import datetime
 import decimal
+import math
 import re
 
+from drover.model.times import TIME_MAX_MS
+
+_MILLISECOND_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _MINUTE_NS = 60 * _SECOND_NS
 #: As in Java's and PostgreSQL's zones.
@@ -56,6 +60,17 @@ def moment_of(text: str) -> decimal.Decimal | None:
     days = (date - datetime.date(1970, 1, 1)).days
     clock = _clock_of(found) if found["hour"] else decimal.Decimal(0)
     return None if clock is None else days * 24 * 60 * _MINUTE_NS + clock
+
+
+def first_ms_of(text: str) -> int | None:
+    """The first millisecond since 1970 that is not before the time of a text; None if it is no date
+    or timestamp of the years 1970 to 9999.
+    """
+    moment_ns = moment_of(text)
+    if moment_ns is None:
+        return None
+    first_ms = math.ceil(moment_ns / _MILLISECOND_NS)
+    return first_ms if 0 <= first_ms <= TIME_MAX_MS else None
 
 
 def time_of_day(text: str) -> decimal.Decimal | None:

@@ -20,6 +20,8 @@ from drover.api.common.v1.topics_pb2 import (
 )
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.commands import topic
+from drover.clock import SystemClock
+from drover.model.times import DAY_MS
 from tests.support.fake_cluster import FakeCluster, Run
 
 RECORDS = [
@@ -110,6 +112,64 @@ def test_the_options_say_what_is_asked(cluster: FakeCluster, drover: Run) -> Non
     assert (request.last_count, request.record_count_max, request.follow) == (3, 0, False)
     drover("topic", "head", "t", "-n", "4", "--from", "9")
     assert (cluster.requests[1].start_offset, cluster.requests[1].record_count_max) == (9, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00:00.250+02:00", "2026-01-31T10:00:00.250Z"),
+        ("2026-01-31 12:00", "2026-01-31T12:00:00Z"),
+        ("2026-01-31", "2026-01-31T00:00:00Z"),
+        # records have milliseconds
+        ("2026-01-31T12:00:00.0001Z", "2026-01-31T12:00:00.001Z"),
+        ("1970-01-01", "1970-01-01T00:00:00Z"),
+        ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
+        ("99999999999999d", "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_a_read_starts_since_a_time(
+    cluster: FakeCluster, drover: Run, text: str, time: str
+) -> None:
+    drover("topic", "head", "t", "-n", "4", "--since", text)
+    drover("topic", "tail", "t", "--since", text)
+    head, tail = cluster.requests
+    assert head.start_time.ToJsonString() == tail.start_time.ToJsonString() == time
+    assert (head.record_count_max, tail.record_count_max) == (4, 0)
+    assert (tail.last_count, tail.follow) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ms"),
+    [("250ms", 250), ("90s", 90_000), ("15m", 900_000), ("2h ago", 7_200_000), ("1w", 7 * DAY_MS)],
+)
+def test_a_duration_is_before_now(
+    cluster: FakeCluster, drover: Run, text: str, span_ms: int
+) -> None:
+    earliest_ms = SystemClock().now_ms()
+    drover("topic", "head", "t", "--since", text)
+    (request,) = cluster.requests
+    found_ms = request.start_time.ToMilliseconds() + span_ms
+    assert earliest_ms <= found_ms <= SystemClock().now_ms()
+
+
+@pytest.mark.parametrize(
+    "text", ["yesterday", "15", "-15m", "1.5h", "15 m", "2026-02-30", "1769860800000", "1969-12-31"]
+)
+def test_a_start_that_is_no_time_is_misuse(cluster: FakeCluster, drover: Run, text: str) -> None:
+    code, _, err = drover("topic", "head", "t", f"--since={text}")
+    assert code == 2
+    assert "2026-01-31T12:00:00Z" in err
+    assert not cluster.requests
+
+
+@pytest.mark.parametrize("options", [("head", "--from", "0"), ("tail", "-n", "3")])
+def test_a_read_has_one_start(cluster: FakeCluster, drover: Run, options: tuple[str, ...]) -> None:
+    command, *others = options
+    code, _, err = drover("topic", command, "t", "--since", "15m", *others)
+    assert code == 2
+    assert "not both" in err
+    assert not cluster.requests
 
 
 def test_a_topic_that_is_gone_ends_the_following(drover: Run) -> None:

@@ -13,7 +13,7 @@ from drover.dataplane.compaction import Compactor
 from drover.dataplane.embedded import DATA_FILE, EmbeddedPlane
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
-from drover.dataplane.values import ReadPlan
+from drover.dataplane.values import ReadPlan, RetentionResult
 from drover.errors import NotFoundError, Reason
 from drover.testing import ManualClock
 from drover_worker.engine.topics import reads as topic_reads
@@ -134,7 +134,7 @@ def test_retention_during_a_search_removes_what_it_would_skip(
         clock.advance(10)
         store(plane, [number * 10, number * 10 + 5])
     whole = plane.read_times
-    removed = []
+    removed: list[RetentionResult] = []
 
     def removing(plan: ReadPlan) -> Iterator[Any]:
         for batch in whole(plan):

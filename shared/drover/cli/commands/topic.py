@@ -37,6 +37,7 @@ from drover.cli.console import (
 )
 from drover.cli.names import trimmed
 from drover.cli.output.records import record_document, record_line
+from drover.cli.since import SinceOption, start_time
 from drover.client import ConnectClient
 from drover.client.calls import new_request_id
 from drover.errors import DeadlineExceededError, UnavailableError
@@ -174,9 +175,10 @@ def head(
     topic: TopicArgument,
     count: CountOption = 10,
     start: Annotated[
-        int,
+        int | None,
         typer.Option("--from", metavar="OFFSET", min=0, help="First offset, per partition."),
-    ] = 0,
+    ] = None,
+    since: SinceOption = "",
     partition: PartitionOption = None,
     key: KeyOption = "",
     value: ValueOption = "",
@@ -187,10 +189,16 @@ def head(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the first records of a topic, or those from an offset on."""
+    """Show the first records of a topic, or those from an offset or a time on."""
+    if since and start is not None:
+        raise typer.BadParameter("give --from or --since, not both")
     query = query_of(topic, partition, key, value, settings, where, select)
     request = pb.WatchTopicRequest(
-        query=query, connector=connector, start_offset=start, record_count_max=count
+        query=query,
+        connector=connector,
+        start_offset=start or 0,
+        start_time=start_time(since),
+        record_count_max=count,
     )
     print_records(request, address, output)
 
@@ -198,7 +206,11 @@ def head(
 @commands.command()
 def tail(
     topic: TopicArgument,
-    count: CountOption = 10,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-n", min=1, help="How many records; by default 10."),
+    ] = None,
+    since: SinceOption = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing new records until Ctrl-C.")
     ] = False,
@@ -212,10 +224,18 @@ def tail(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the last records of a topic, at most 1,000, and with --follow new ones."""
+    """Show the last records of a topic, at most 1,000, or all from a time on; with --follow also
+    new ones.
+    """
+    if since and count is not None:
+        raise typer.BadParameter("give --count or --since, not both: head has both")
     query = query_of(topic, partition, key, value, settings, where, select)
     request = pb.WatchTopicRequest(
-        query=query, connector=connector, last_count=count, follow=follow
+        query=query,
+        connector=connector,
+        last_count=0 if since else count or 10,
+        start_time=start_time(since),
+        follow=follow,
     )
     print_records(request, address, output)
 
