@@ -30,6 +30,8 @@ from tests.support.worker_cluster import WorkerCluster
 
 SCRIPT = "<img src=x onerror=alert(1)></code></pre><script>alert(2)</script>"
 PART_MAX_CHARS = 65_536
+#: 2026-01-31T12:00:00Z.
+NOON_MS = 1_769_860_800_000
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -228,6 +230,86 @@ async def test_all_partitions_are_read_on_from_where_a_page_ended(
     assert sorted(shown) == sorted(f"{p}:{n}" for p in range(2) for n in range(15))
 
 
+async def test_a_page_starts_at_a_time_and_leads_to_older_and_newer_records(
+    console: ConsoleClient, store: EmbeddedStore
+) -> None:
+    times_ms = [NOON_MS + n * 1_000 for n in range(70)]
+    # out of order: the lowest offset counts
+    times_ms[20], times_ms[65] = NOON_MS + 30_250, NOON_MS
+    rows = [{"value": b"%d" % n, "timestamp_ms": at} for n, at in enumerate(times_ms)]
+    store_records(store, "t-time", rows)
+    page = await console.get(topic_path("t-time", time="2026-01-31T12:00:30.250", count=20))
+    assert places(page) == ["0:20", *(f"0:{n}" for n in range(21, 40))]
+    assert "Records of partition 0 from 2026-01-31 12:00:30.250 UTC" in page.text
+    assert "From time (UTC)" in page.text
+    # the form has the time again, and the commands are the same read
+    assert 'type="datetime-local" name="time" value="2026-01-31T12:00:30.250"' in page.html
+    assert "--since 2026-01-31T12:00:30.250Z" in page.text
+    assert "&quot;start_time&quot;: &quot;2026-01-31T12:00:30.250Z&quot;" in page.html
+    assert places(await console.get(link(page, "Older"))) == [f"0:{n}" for n in range(20)]
+    newer = await console.get(link(page, "Newer"))
+    assert places(newer) == [f"0:{n}" for n in range(40, 60)]
+    assert 'name="time" value=""' in newer.html
+    for same in ("2026-01-31T12:01", "2026-01-31T12:01:00Z", "2026-01-31T13:01:00+01:00"):
+        found = await console.get(topic_path("t-time", time=same, count=20))
+        assert places(found) == [f"0:{n}" for n in range(60, 70)], same
+        assert ">Newer<" not in found.html
+    where = "timestamp>=2026-01-31T12:01:00Z"
+    found = await console.get(topic_path("t-time", time="2026-01-31T12:01", where=where))
+    assert "0:65" not in places(found)
+    assert len(places(found)) == 9
+
+
+async def test_without_a_record_so_late_a_page_leads_to_older_ones(
+    console: ConsoleClient, store: EmbeddedStore
+) -> None:
+    for number in range(2):
+        rows = [{"value": b"1", "timestamp_ms": NOON_MS + number}] * 3
+        store_records(store, "t-late", rows, partition=number, partition_count=2)
+    one = await console.get(topic_path("t-late", time="2026-02-01T00:00", partition=0))
+    assert "No record is at or after this time" in one.text
+    assert places(await console.get(link(one, "Older"))) == ["0:0", "0:1", "0:2"]
+    both = await console.get(topic_path("t-late", time="9999-12-31T23:59:59.999"))
+    assert places(both) == []
+    older = await console.get(link(both, "Older in partition 1"))
+    assert places(older) == ["1:0", "1:1", "1:2"]
+    # a partition without such a record has older ones too
+    some = await console.get(topic_path("t-late", time="2026-01-31T12:00:00.001", count=2))
+    assert places(some) == ["1:0", "1:1"]
+    assert places(await console.get(link(some, "Newer"))) == ["1:2"]
+    assert places(await console.get(link(some, "Older in partition 0"))) == ["0:1", "0:2"]
+
+
+async def test_new_records_are_followed_from_a_time_without_records(
+    gateway: RunningGateway, console: ConsoleClient, store: EmbeddedStore
+) -> None:
+    store_records(store, "t-time-follow", [{"value": b"0"}])
+    path = topic_path("t-time-follow", time="2026-01-31T12:00", follow="yes")
+    page = await console.get(path)
+    assert places(page) == []
+    live = re.search(r'data-live="([^"]*)"', page.html)
+    version = re.search(r'data-version="([^"]*)"', page.html)
+    assert live is not None
+    assert version is not None
+    url = live[1].replace("&amp;", "&")
+    # also without the version of the page
+    for since in (quote(version[1]), ""):
+        async with stream(console, gateway, f"{url}&since={since}") as events:
+            assert (await anext(events))["event"] == "live"
+            store_records(store, "t-time-follow", [{"value": b"1", "timestamp_ms": NOON_MS}])
+            found, _ = await rows_until(events, 1)
+            assert found[0] == "0:1"
+
+
+async def test_a_search_for_a_time_that_takes_too_long_tells_what_to_do(
+    console: ConsoleClient, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_records(store, "t-long-time", [{"value": b"1"}])
+    monkeypatch.setattr(record_reads, "READ_S", 0.0)
+    page = await console.get(topic_path("t-long-time", time="2026-01-31T12:00"))
+    assert "The command below has no time limit" in page.text
+
+
 async def test_conditions_select_records_and_their_faults_are_listed(
     console: ConsoleClient, store: EmbeddedStore
 ) -> None:
@@ -321,6 +403,11 @@ async def test_fields_that_cannot_be_read_are_refused(console: ConsoleClient) ->
         {"count": "1000000"},
         {"before": str(2**64)},
         {"at": "0:1,x"},
+        {"time": "yesterday"},
+        {"time": "2026-02-30T12:00"},
+        {"time": "1769860800000"},
+        {"time": "1969-12-31T23:59"},
+        {"time": "2026-01-31T12:00", "offset": "1"},
         {"name": ""},
     ):
         page = await console.get(topic_path(**{"name": "t", **fields}))

@@ -4,11 +4,13 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Self
 from urllib.parse import urlencode
 
 from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.transform.exact_texts import first_ms_of
 from drover_gateway.console.frame import LIVE, TOPIC
 from drover_gateway.console.http import Form, PageError
 
@@ -67,12 +69,15 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class RecordWindow:
-    """Which records of a topic are shown; without ``offset``, ``before`` and ``at`` the last ones.
+    """Which records of a topic are shown; the last ones without ``offset``, ``time_ms``, ``before``
+    and ``at``.
 
     Attributes:
         topic: The topic.
         partition: Only this partition; None for all.
         offset: The first offset.
+        time_ms: Show the records from the first one on that is at or after this time, in
+            milliseconds since 1970.
         before: The offset after the last one, for the page with older records.
         at: Where to start in each partition.
         count: The maximum number of records.
@@ -86,6 +91,7 @@ class RecordWindow:
     topic: str
     partition: int | None = None
     offset: int | None = None
+    time_ms: int | None = None
     before: int | None = None
     at: Positions | None = None
     count: int = 50
@@ -118,6 +124,16 @@ class RecordWindow:
         at = Positions.parsed(query.one("at")) if query.one("at") else None
         if query.one("at") and at is None:
             faults.append("at must have the form partition:offset,partition:offset;id.")
+        time_text = query.one("time").strip()
+        time_ms = first_ms_of(time_text) if time_text else None
+        if time_text and time_ms is None:
+            faults.append(
+                "time must be a time from 1970 to 9999 in UTC, such as 2026-01-31T12:00:00, not"
+                f" {time_text[:40]!r}."
+            )
+        others = [name for name in ("offset", "before", "at") if query.one(name).strip()]
+        if time_text and others:
+            faults.append(f"time must not be given with {others[0]}: leave one of them empty.")
         if not query.one("name"):
             faults.append("name must be a topic: choose one in the list of topics.")
         if faults:
@@ -127,6 +143,7 @@ class RecordWindow:
             topic=query.one("name"),
             partition=partition,
             offset=offset,
+            time_ms=time_ms,
             before=before if partition is not None else None,
             at=at,
             count=count or 50,
@@ -140,7 +157,8 @@ class RecordWindow:
     @property
     def shows_last(self) -> bool:
         """Whether the last records are shown."""
-        return self.offset is None and self.before is None and self.at is None
+        starts = (self.offset, self.time_ms, self.before, self.at)
+        return all(each is None for each in starts)
 
     @property
     def keeps_newest(self) -> bool:
@@ -160,6 +178,9 @@ class RecordWindow:
         elif self.offset is not None:
             request.start_offset = self.offset
             request.record_count_max = self.count
+        elif self.time_ms is not None:
+            request.start_time.FromMilliseconds(self.time_ms)
+            request.record_count_max = self.count
         else:
             request.last_count = self.count
         return request
@@ -174,12 +195,16 @@ class RecordWindow:
         return self.back_to(_SEARCHED_BACK if self.conditions else self.count)
 
     def following(self, positions: Positions | None) -> pb.WatchTopicRequest:
-        """The request for new records from positions on; None for the last one and new ones."""
+        """The request for new records from positions on; None for those from the time on, or for
+        the last one and new ones.
+        """
         request = pb.WatchTopicRequest(query=self._query(), connector=self.connector, follow=True)
-        if positions is None:
-            request.last_count = 1
-        else:
+        if positions is not None:
             request.positions.extend(positions.messages)
+        elif self.time_ms is not None:
+            request.start_time.FromMilliseconds(self.time_ms)
+        else:
+            request.last_count = 1
         return request
 
     def _query(self) -> RecordQuery:
@@ -199,6 +224,7 @@ class RecordWindow:
             ("name", self.topic),
             ("partition", _text(self.partition)),
             ("offset", _text(self.offset)),
+            ("time", self.time_text),
             ("before", _text(self.before)),
             ("at", self.at.text if self.at is not None else ""),
             ("count", str(self.count) if self.count != 50 else ""),
@@ -209,6 +235,14 @@ class RecordWindow:
             ("follow", "yes" if self.follows else ""),
         ]
         return [(name, text) for name, text in found if text]
+
+    @property
+    def time_text(self) -> str:
+        """The start time as fields of forms have it, in UTC without a zone; empty without one."""
+        if self.time_ms is None:
+            return ""
+        at = datetime(1970, 1, 1) + timedelta(milliseconds=self.time_ms)
+        return at.isoformat(timespec="milliseconds" if self.time_ms % 1000 else "seconds")
 
     @property
     def url(self) -> str:
@@ -233,6 +267,7 @@ class RecordWindow:
             self,
             partition=self.partition if partition is None else partition,
             offset=offset,
+            time_ms=None,
             before=before,
             at=at,
             follows=False,
@@ -252,6 +287,9 @@ class RecordWindow:
         if self.shows_last:
             words += ["tail", self.topic, "--count", str(self.count)]
             words += ["--follow"] if self.follows else []
+        elif self.time_ms is not None:
+            words += ["head", self.topic, "--count", str(self.count)]
+            words += ["--since", f"{self.time_text}Z"]
         else:
             start = request.start_offset
             if self.at is not None:
@@ -296,6 +334,8 @@ def _document(request: pb.WatchTopicRequest, window: RecordWindow) -> Mapping[st
         number = getattr(request, name)
         if number:
             found[name] = number
+    if request.HasField("start_time"):
+        found["start_time"] = request.start_time.ToJsonString()
     if window.follows:
         found["follow"] = True
     return found

@@ -64,6 +64,8 @@ def _heading(window: RecordWindow) -> str:
         return f"Records{where} before offset {window.before:,}"
     if window.offset is not None:
         return f"Records{where} from offset {window.offset:,}"
+    if window.time_ms is not None:
+        return f"Records{where} from {window.time_text.replace('T', ' ')} UTC"
     return f"Next records{where}"
 
 
@@ -150,6 +152,7 @@ def _form(window: RecordWindow, described: TopicDescription, uses: Uses) -> Html
         tag("input", type="hidden", name="name", value=window.topic),
         _number_input("Partition", "partition", window.partition, most=number_most),
         _number_input("From offset", "offset", window.offset),
+        _time_input(window),
         _select("Records", "count", str(window.count), {str(each): str(each) for each in COUNTS}),
         _select("Keys", "key", window.key, converters),
         _select("Values", "value", window.value, converters),
@@ -191,6 +194,19 @@ def _number_input(label: str, name: str, value: int | None, most: int | None = N
     return tag("label", label, field)
 
 
+def _time_input(window: RecordWindow) -> Html:
+    field = tag(
+        "input",
+        type="datetime-local",
+        name="time",
+        value=window.time_text,
+        min="1970-01-01T00:00",
+        max="9999-12-31T23:59",
+        step="0.001",
+    )
+    return tag("label", "From time (UTC)", field)
+
+
 def _select(label: str, name: str, value: str, labels: dict[str, str]) -> Html:
     options = [
         tag("option", text, value=each, selected=each == value)
@@ -215,7 +231,7 @@ def _records(window: RecordWindow, described: TopicDescription, found: Records) 
         parts.append(_list(window, found.records))
     if not found.records and found.error is None:
         parts.append(_nothing(window, described, found))
-    parts += [_ended(found), _around(window, described, found)]
+    parts += [_ended(window, found), _around(window, described, found)]
     return join(*parts)
 
 
@@ -243,11 +259,19 @@ def _nothing(window: RecordWindow, described: TopicDescription, found: Records) 
             tag("pre", tag("code", "drover topic produce TOPIC FILE"), tabindex=0),
         )
     what = "No record meets the conditions here" if window.conditions else "No records here"
+    if window.time_ms is not None and not window.conditions:
+        what = "No record is at or after this time"
     last = window.moved()
     return notice("empty", what, tag("p", tag("a", "Show the last records", href=last.url)))
 
 
-def _ended(found: Records) -> Html | None:
+def _ended(window: RecordWindow, found: Records) -> Html | None:
+    if found.ended == "time" and window.time_ms is not None and found.next is None:
+        text = (
+            f"The first record at or after this time was not found in {READ_S:g} s. The command"
+            " below has no time limit; with a partition the search is shorter."
+        )
+        return tag("p", text, class_="quiet-note", role="note")
     texts = {
         "time": f"The search ended after {READ_S:g} s: it may continue below.",
         "size": "The records are large, so there are fewer than the page may have.",
@@ -390,6 +414,9 @@ def _around(window: RecordWindow, described: TopicDescription, found: Records) -
             first = window.searched_from
         if window.shows_last and not found.records:
             first = max(partition.end_offset, 0)
+        if window.time_ms is not None and not found.records:
+            next_offsets = found.next.offsets if found.next is not None else {}
+            first = next_offsets.get(window.partition, partition.start_offset)
         if first > partition.start_offset and not (window.offset == 0 and not found.records):
             links.append(_link("Older", window.moved(before=first)))
         after = found.records[-1].offset + 1 if found.records else None
@@ -411,6 +438,9 @@ def _around(window: RecordWindow, described: TopicDescription, found: Records) -
         first_offsets: dict[int, int] = {}
         for record in found.records:
             first_offsets.setdefault(record.partition, record.offset)
+        if window.time_ms is not None and found.next is not None:
+            # the others continue where the time is, or at their ends
+            first_offsets = {**found.next.offsets, **first_offsets}
         for number, offset in sorted(first_offsets.items())[:_PARTITIONS_OPEN]:
             if number in bounds and offset > bounds[number].start_offset:
                 moved = window.moved(partition=number, before=offset)
