@@ -267,11 +267,11 @@ def _nothing(window: RecordWindow, described: TopicDescription, found: Records) 
 
 def _ended(window: RecordWindow, found: Records) -> Html | None:
     if found.ended == "time" and window.time_ms is not None and found.next is None:
-        text = (
+        not_found = (
             f"The first record at or after this time was not found in {READ_S:g} s. The command"
             " below has no time limit; with a partition the search is shorter."
         )
-        return tag("p", text, class_="quiet-note", role="note")
+        return tag("p", not_found, class_="quiet-note", role="note")
     texts = {
         "time": f"The search ended after {READ_S:g} s: it may continue below.",
         "size": "The records are large, so there are fewer than the page may have.",
