@@ -1,6 +1,7 @@
 """Reads of topics from a time on: the first record at or after it, in the order of offsets."""
 
 import itertools
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,28 @@ def test_a_read_starts_at_the_first_record_at_or_after_its_time(
     store(plane, [10, 20, 5])
     store(plane, [20, 40, 1])
     assert offsets(plane, time_ms) == [*range(first, 6)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_time_has_the_start_that_a_complete_scan_finds(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chosen = random.Random(seed)
+    times_ms: list[list[int]] = [[], [], []]
+    for _ in range(12):
+        partition = chosen.randrange(3)
+        batch = [chosen.randrange(30) for _ in range(chosen.randint(1, 4))]
+        store(plane, batch, partition=partition, partition_count=3)
+        times_ms[partition] += batch
+    if seed % 2:
+        monkeypatch.setattr(topic_reads, "_TIME_S", -1.0)
+    for time_ms in range(0, 31, 3):
+        expected = []
+        for partition, found in enumerate(times_ms):
+            late = [offset for offset, at in enumerate(found) if at >= time_ms]
+            start = late[0] if late else len(found)
+            expected += [(partition, offset) for offset in range(start, len(found))]
+        assert read(plane, time_ms) == expected, time_ms
 
 
 def test_later_records_with_an_older_timestamp_are_included(plane: EmbeddedPlane) -> None:

@@ -1,23 +1,17 @@
 """Finds offsets by time, with the brokers' index of timestamps (KIP-79)."""
 
 from collections.abc import Collection
+from contextlib import closing
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from drover.dataplane.kafka.clients import Pool, shared_client
+from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.plane import PartitionKey
 from drover.log.kafka.errors import UNKNOWN_TOPIC
 from drover.log.storage import KafkaStorage
 
 #: librdkafka's offset for a partition without a record at or after the time.
 _NONE = -1
-
-
-def _make_consumer(storage: KafkaStorage) -> Consumer:
-    return shared_client(storage).consumer({})
-
-
-_consumers = Pool(_make_consumer, Consumer.close)
 
 
 def offsets_for_time(
@@ -35,9 +29,9 @@ def offsets_for_time(
     topics = ", ".join(sorted({topic for topic, _ in partitions}))
     asked = [TopicPartition(*each, time_ms) for each in partitions]
     try:
-        with _consumers.borrow(storage) as consumer:
-            answers = consumer.offsets_for_times(asked, timeout=client.timeout_s)
-            return _found(answers)
+        # a consumer that was kept would have old leader epochs after a restart of brokers
+        with closing(client.consumer({})) as consumer:
+            return answered(consumer.offsets_for_times(asked, timeout=client.timeout_s))
     except KafkaException as error:
         raise client.translated(
             error,
@@ -47,14 +41,19 @@ def offsets_for_time(
         ) from error
 
 
-def _found(answers: Collection[TopicPartition]) -> dict[PartitionKey, int | None]:
+def answered(answers: Collection[TopicPartition]) -> dict[PartitionKey, int | None]:
+    """The offsets of a response; partitions that do not exist are left out.
+
+    Raises:
+        KafkaException: A partition has an error, or no answer.
+    """
     found: dict[PartitionKey, int | None] = {}
     for each in answers:
         if each.error is not None:
             if each.error.code() in UNKNOWN_TOPIC:
                 continue
             raise KafkaException(each.error)
-        if each.offset < _NONE:  # the response has no answer for the partition
+        if each.offset < _NONE:
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         found[each.topic, each.partition] = None if each.offset == _NONE else each.offset
     return found
