@@ -10,16 +10,21 @@ from drover.connector.settings import parse_config
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.testing import SinkKit, SourceKit
 from drover_worker.engine.preview import preview
+from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.task_runner import TaskTools
+
+
+def preview_tools(spark: Any, plane: Any) -> TaskTools:
+    """What a preview uses of an engine."""
+    return cast("TaskTools", SimpleNamespace(spark=spark, plane=plane, limits=EngineLimits()))
 
 
 def previewed(kit: SinkKit | SourceKit, *, rows: int = 1_000) -> Preview:
     """The preview of the first rows of a kit's topics or source."""
     parse_config(kit.connector_class, kit.config).require_valid(kit.config["name"])
-    tools: Any = SimpleNamespace(spark=kit.spark, plane=EmbeddedPlane(kit._store))
     return preview(
         PluginRegistry(),
-        cast("TaskTools", tools),
+        preview_tools(kit.spark, EmbeddedPlane(kit._store)),
         kit.config,
         rows,
         dead_letters=False,

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from tests.databases.conftest import Sqlite
 from tests.spark.pipeline import Pipeline
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
+from tests.support.previews import preview_tools
 
 pytestmark = pytest.mark.spark
 
@@ -184,7 +184,7 @@ def test_a_whole_table_is_previewed(pipeline: Pipeline, postgres: Postgres, kind
         "mode": "bulk",
         "topic.prefix": "db-",
     }
-    tools: Any = SimpleNamespace(spark=pipeline.spark, plane=pipeline.plane)
+    tools = preview_tools(pipeline.spark, pipeline.plane)
     found = preview(PluginRegistry(), tools, config, 3, dead_letters=False, wait=float)
     assert [json.loads(row.records[0].value) for row in found.rows] == [
         {"id": number, "name": "x"} for number in (1, 2, 3)

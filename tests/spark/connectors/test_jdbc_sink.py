@@ -1,7 +1,6 @@
 """Topics into tables on real Spark: each record once, whatever is killed."""
 
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from drover_worker.engine.preview import preview
 from tests.databases.conftest import Database, every_database
 from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
+from tests.support.previews import preview_tools
 
 pytestmark = pytest.mark.spark
 
@@ -180,7 +180,7 @@ def _parsed(raw: dict[str, str]) -> dict[str, Any]:
 
 def previewed(pipeline: Pipeline, config: dict[str, str], count: int = 6) -> list[str]:
     """The error of each row of a preview; empty for rows that would be written."""
-    tools: Any = SimpleNamespace(spark=pipeline.spark, plane=pipeline.plane)
+    tools = preview_tools(pipeline.spark, pipeline.plane)
     found = preview(PluginRegistry(), tools, config, count, dead_letters=False, wait=float)
     assert all(row.failed_step in ("", "write") for row in found.rows)
     return [row.error for row in found.rows] + list(found.notes)

@@ -1,7 +1,6 @@
 """A preview of change capture shows what the run delivers, and changes nothing on the server."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +12,13 @@ from drover_worker.engine.preview import preview
 from tests.spark.connectors.cdc_shop import raw_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
+from tests.support.previews import preview_tools
 
 pytestmark = pytest.mark.spark
 
 
 def previewed(pipeline: Pipeline, raw: dict[str, str], rows: int = 10) -> Preview:
-    tools: Any = SimpleNamespace(spark=pipeline.spark, plane=pipeline.plane)
+    tools = preview_tools(pipeline.spark, pipeline.plane)
     config = {"connector.class": "PostgresCdcSource", **raw}
     return preview(PluginRegistry(), tools, config, rows, dead_letters=False, wait=float)
 
