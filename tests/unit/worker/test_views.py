@@ -68,6 +68,27 @@ def test_what_no_one_declares_and_looks_like_a_secret_is_masked() -> None:
     assert masked["my.password"] == MASK
 
 
+def test_a_password_of_another_class_stays_masked_when_the_class_is_changed() -> None:
+    """The new class does not define the setting, so that it would be shown to an admin."""
+    context = Context(HerderSettings(worker_id="w:1", group_id="drover"))
+    plugins = KnownPlugins()
+    other = engine_pb2.Plugin(class_name="Sink", type="sink")
+    plugins.set_installed([PLUGIN, other], RECORD_SETTINGS)
+    plugins.learn(
+        "mine.Source",
+        engine_pb2.ConfigValidation(
+            connector_type="source",
+            values=[
+                engine_pb2.ConfigValue(key=engine_pb2.ConfigKey(name="pass", type="PASSWORD")),
+                engine_pb2.ConfigValue(key=engine_pb2.ConfigKey(name="plain", type="STRING")),
+            ],
+        ),
+    )
+    config = {"connector.class": "Sink", "db.login": "s3cret", "pass": "s3cret", "plain": "shown"}
+    shown = ConnectorViews(context, plugins).masked(config, config, show_undefined=True)
+    assert shown == {**config, "db.login": MASK, "pass": MASK}
+
+
 SHOWN = {
     "connector.class": "Source",
     "name": "c",

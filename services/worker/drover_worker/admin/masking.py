@@ -48,7 +48,8 @@ class Masking:
             secret = self._plugins.is_secret_record_setting(key)
             if secret is not None:
                 return secret
-            if sounds_secret(key):
+            # a password of another class, left in the config when the class was changed
+            if sounds_secret(key) or self._plugins.is_password(key):
                 return True
             if key in _COMMON_KEYS:
                 return False

@@ -25,6 +25,7 @@ class KnownPlugins:
         self._validated: dict[str, pb.Plugin] = {}
         self._asked: set[str] = set()
         self._record_settings: dict[tuple[str, str], bool] = {}
+        self._passwords: set[str] = set()
         #: Converters, transforms and predicates.
         self.record_plugins: Sequence[pb.RecordPlugin] = ()
         #: Whether the current engine has listed its plugins.
@@ -75,6 +76,8 @@ class KnownPlugins:
         self._installed = {
             name: plugin for plugin in plugins for name in (plugin.class_name, *plugin.aliases)
         }
+        for plugin in self._installed.values():
+            self._note_passwords(plugin)
         self._record_settings = {}
         for each in record_settings:
             place = (each.kind, each.name)
@@ -96,6 +99,10 @@ class KnownPlugins:
                 return False
         return self._record_settings.get((kind, rest))
 
+    def is_password(self, name: str) -> bool:
+        """Whether any known plugin declares a setting with this name as a password."""
+        return name in self._passwords
+
     def learn(self, name: str, validation: pb.ConfigValidation) -> None:
         """Store the plugin of class ``name`` from a validation of its config."""
         if not validation.connector_type:
@@ -104,6 +111,7 @@ class KnownPlugins:
         self._validated[name] = pb.Plugin(
             class_name=name, type=validation.connector_type, config_keys=keys
         )
+        self._note_passwords(self._validated[name])
 
     def note_asked(self, name: str) -> None:
         """Record that the current engine was asked about ``name``: it is asked only once."""
@@ -117,3 +125,6 @@ class KnownPlugins:
         """Forget what only holds for the engine that ended: the next one may have other plugins."""
         self.listed = False
         self._asked.clear()
+
+    def _note_passwords(self, plugin: pb.Plugin) -> None:
+        self._passwords.update(each.name for each in plugin.config_keys if each.type == "PASSWORD")
