@@ -185,6 +185,24 @@ async def test_a_secret_stays_on_the_server(
     }
 
 
+async def test_a_typed_secret_stays_hidden_when_the_class_is_changed(
+    console: ConsoleClient, gateway: RunningGateway
+) -> None:
+    """The new class does not define the setting as a password."""
+    await put(gateway, "other-class", WITH_SECRET)
+    page = await console.get(edit("other-class"))
+    page = await fill_in(console, page, EDIT, "validate", {field("db.login"): "typed-s3cret"})
+    sent = [(key, each) for key, each in form_of(page, EDIT).sent({}) if key != "p"]
+    for changes in (
+        {field("connector.class"): "DatagenSource"},
+        {field("connector.class"): "DatagenSource", "form_token": ""},
+    ):
+        fields = [(key, changes.get(key, each)) for key, each in sent]
+        for button in ("validate", "json", "plan"):
+            found = await console.post(EDIT, [*fields, ("do", button)])
+            assert "typed-s3cret" not in found.html, (changes, button)
+
+
 async def test_every_value_comes_back_as_it_was(
     console: ConsoleClient, gateway: RunningGateway, worker: RunningWorker
 ) -> None:

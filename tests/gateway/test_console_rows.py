@@ -1,5 +1,6 @@
 """What the console shows of connectors, which of them, and what an action will do; pure."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -246,3 +247,21 @@ def test_counts_that_follow_changes_equal_counts_of_the_present_rows() -> None:
     assert (present.totals().lag, present.totals().task_count) == (1, 4)
     followed.remove(changed[0])
     assert followed.totals().lag is None
+
+
+def test_a_sealed_secret_is_opened_only_for_the_user_who_typed_it() -> None:
+    sessions = Sessions(["a key of at least 32 characters!"])
+    ann, bob = sessions.new("ann's token", 0), sessions.new("bob's token", 0)
+    sealed = sessions.seal("s3cret", ann)
+    assert sessions.unseal(sealed, ann) == "s3cret"
+    # a later session with the same token, or of the same user at the issuer
+    assert sessions.unseal(sealed, sessions.new("ann's token", 9)) == "s3cret"
+    assert sessions.unseal(sealed, bob) is None
+    assert sessions.unseal(sealed, sessions.new("", 0)) is None
+    at_issuer = replace(ann, subject="ann", token="t1")
+    sealed = sessions.seal("s3cret", at_issuer)
+    assert sessions.unseal(sealed, replace(at_issuer, id="other", token="t2")) == "s3cret"
+    for other in (replace(at_issuer, subject="bob"), ann, replace(ann, token="ann")):
+        assert sessions.unseal(sealed, other) is None
+    # the session of the page had ended: the user signs in, and continues
+    assert sessions.unseal(sessions.seal("s3cret", sessions.new("", 0)), bob) == "s3cret"

@@ -146,6 +146,7 @@ def checked(
     answer: pb.ValidateConfigResponse,
     own: Collection[str] = (),
     classes: Mapping[str, Sequence[str]] | None = None,
+    passwords: Collection[str] = (),
     *,
     is_new: bool = False,
 ) -> Checked:
@@ -156,6 +157,7 @@ def checked(
         answer: The result of their validation.
         own: The connector's own settings.
         classes: The names of the classes of each kind of ``RecordPlugin``.
+        passwords: Settings whose values are never shown.
         is_new: Whether the user has not filled in anything yet: errors are left out.
     """
     groups: dict[str, list[Field]] = {each: [] for each in answer.groups}
@@ -165,7 +167,7 @@ def checked(
         if value.key.name != NAME:
             known_classes = _classes_for(value.key.name, classes or {})
             entry = _field(value, config.get(value.key.name), known_classes, is_new=is_new)
-            groups.setdefault(value.key.group, []).append(entry)
+            groups.setdefault(value.key.group, []).append(_hidden(entry, passwords))
     errors = [] if is_new else _faults(answer.violations)
     rest = [
         Field(
@@ -178,7 +180,7 @@ def checked(
         if each not in known
     ]
     groups.setdefault(UNDEFINED_GROUP, []).extend(
-        _with_control(each) for each in rest if each.name != NAME
+        _hidden(_with_control(each), passwords) for each in rest if each.name != NAME
     )
     order = {each.key.name: each.key.order for each in answer.values}
     found = [
@@ -290,6 +292,14 @@ def _field(
         ),
         is_closed=key.type == "BOOLEAN" or bool(key.valid_values and key.type != "LIST"),
     )
+
+
+def _hidden(entry: Field, passwords: Collection[str]) -> Field:
+    """The field, as one of a secret if its value is one under another class."""
+    is_secret_elsewhere = entry.name in passwords and is_secret(
+        entry.name, entry.value or "", "PASSWORD"
+    )
+    return replace(entry, control=Control.SECRET) if entry.value and is_secret_elsewhere else entry
 
 
 def _with_control(entry: Field, *, is_closed: bool = False) -> Field:

@@ -43,6 +43,8 @@ from drover_gateway.rest.errors import STATUSES
 #: A validation may call the systems that the config names, a plan reads records of them.
 _CHECK_TIMEOUT_S, _RECORDS_TIMEOUT_S = 60.0, 120.0
 _TEXTS_AT_A_TIME = 2
+#: Secrets that were typed in sessions that ended, and in the present one.
+_SEALED_MAX = 4
 _NOTATIONS: Mapping[str, Notation | None] = {
     "fields": None,
     "yaml": Notation.YAML,
@@ -146,22 +148,34 @@ class ConfigFormPages(Pages):
 
     async def _draft(self, request: Request, *, reads_text: bool = True) -> Draft:
         form, is_new = request.form, request.path == NEW
-        sealed = form.one("sealed")
-        unsealed = self._sessions.unseal(sealed) if sealed else "{}"
-        secrets = json.loads(unsealed or "{}")
+        secrets, unread = self._typed_before(request)
         if reads_text:
             async with self._reading:
                 draft = await asyncio.to_thread(read_draft, form, secrets, is_new=is_new)
         else:
             draft = read_draft(form, secrets, is_new=is_new, reads_text=False)
-        if unsealed is not None:
+        # they stay hidden, also in the fields of a class that does not define them as passwords
+        draft = replace(draft, passwords=draft.passwords | secrets.keys())
+        if not unread or not reads_text:
             return draft
         note = "The secrets that you typed before can no longer be read: type them again."
         return replace(draft, text_error=draft.text_error or note)
 
-    def _sealed(self, draft: Draft) -> str:
+    def _typed_before(self, request: Request) -> tuple[dict[str, str], str]:
+        """The secrets that the user typed on earlier pages, and what this session cannot read."""
+        secrets: dict[str, str] = {}
+        unread = []
+        for sealed in request.form.one("sealed").split(".", _SEALED_MAX)[:_SEALED_MAX]:
+            text = self._sessions.unseal(sealed, request.visit.session) if sealed else "{}"
+            if text is None:
+                unread.append(sealed)
+            else:
+                secrets |= json.loads(text)
+        return secrets, ".".join(unread)
+
+    def _sealed(self, request: Request, draft: Draft) -> str:
         typed = draft.typed_secrets
-        return self._sessions.seal(json.dumps(dict(typed))) if typed else ""
+        return self._sessions.seal(json.dumps(dict(typed)), request.visit.session) if typed else ""
 
     async def _form(
         self,
@@ -210,7 +224,7 @@ class ConfigFormPages(Pages):
                 notices = (*notices, text)
         if error is not None:
             checks, notices = _with_error(checks, error, notices)
-        sealed = self._sealed(draft)
+        sealed = self._sealed(request, draft)
         if notation is None and checks is not None:
             # a form with thousands of settings takes a while, and others wait for this thread
             content = await asyncio.to_thread(
@@ -247,7 +261,9 @@ class ConfigFormPages(Pages):
         )
         keys = plugin.config_keys if plugin is not None else ()
         own = {each.name for each in keys if not each.common}
-        found = await asyncio.to_thread(checked, draft.config, answer, own, classes, is_new=is_new)
+        found = await asyncio.to_thread(
+            checked, draft.config, answer, own, classes, draft.passwords, is_new=is_new
+        )
         # what was not asked for is not worth a line
         return found if asks_systems else replace(found, skipped=())
 
@@ -278,7 +294,8 @@ class ConfigFormPages(Pages):
             request.visit,
             draft.in_notation(draft.notation or Notation.JSON),
             None,
-            self._sealed(draft) or request.form.one("sealed"),
+            # the same user can read all of them after a sign-in
+            ".".join(filter(None, (self._typed_before(request)[1], self._sealed(request, draft)))),
             notice(
                 "error",
                 "Nothing was written, and your input is kept below",
@@ -303,7 +320,9 @@ class ConfigFormPages(Pages):
             keep_masked=True,
             timeout_s=_RECORDS_TIMEOUT_S,
         )
-        content = config_result_page.preview_html(request.visit, draft, found, self._sealed(draft))
+        content = config_result_page.preview_html(
+            request.visit, draft, found, self._sealed(request, draft)
+        )
         return Response(page(request.visit, f"Preview of {draft.name or 'the config'}", content))
 
     async def _planned(self, request: Request, draft: Draft) -> pb.PlanConnectorConfigResponse:
@@ -330,7 +349,7 @@ class ConfigFormPages(Pages):
             connector = await self._context.client(request).get_connector(draft.name)
             task_count = len(connector.task_indexes)
         content = config_result_page.plan_html(
-            request.visit, draft, plan, self._sealed(draft), task_count
+            request.visit, draft, plan, self._sealed(request, draft), task_count
         )
         title = f"Plan for {draft.name}"
         return Response(page(request.visit, title, join(*notices, content)), status)
@@ -389,7 +408,7 @@ class ConfigFormPages(Pages):
         elif draft.is_new:
             base = draft
         content = config_result_page.conflict_html(
-            request.visit, draft, base, conflict, self._sealed(draft)
+            request.visit, draft, base, conflict, self._sealed(request, draft)
         )
         title = "Another user changed the connector"
         return Response(page(request.visit, title, content), 409)

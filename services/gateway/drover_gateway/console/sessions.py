@@ -27,7 +27,7 @@ _PARTS_MAX = 5
 _SECURE_NAME = "__Host-drover"
 _PLAIN_NAME = "drover-session"
 #: What is sealed, in place of the cookie's name.
-_FORM = b"form"
+_FORM = "form "
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,29 +138,32 @@ class Sessions:
             for key in self._keys
         )
 
-    def seal(self, text: str) -> str:
-        """A text that a page can send back, and that the browser cannot read."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = _cipher(self._keys[0]).encrypt(nonce, text.encode(), _FORM)
-        return base64.urlsafe_b64encode(nonce + sealed).decode()
+    def seal(self, text: str, session: Session) -> str:
+        """A text that a page can send back, and that the browser cannot read.
 
-    def unseal(self, sealed: str) -> str | None:
-        """The text of ``seal``; None if no key fits."""
-        from cryptography.exceptions import InvalidTag
+        Only sessions of the same user open it. If the caller has not signed in, all sessions open
+        it: the user continues after a sign-in.
+        """
+        return self.sealed(text.encode(), f"{_FORM}{_user_of(session)}")
 
-        for key in self._keys:
-            try:
-                data = base64.urlsafe_b64decode(sealed.encode("ascii"))
-                return (
-                    _cipher(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _FORM).decode()
-                )
-            except (InvalidTag, ValueError):
-                continue
+    def unseal(self, sealed: str, session: Session) -> str | None:
+        """The text of ``seal``; None if this session cannot open it."""
+        for user in dict.fromkeys((_user_of(session), "")):
+            data = self.opened(sealed, f"{_FORM}{user}")
+            if data is not None:
+                return data.decode()
         return None
 
     @staticmethod
     def _form_token(key: bytes, session: Session, form: str) -> str:
         return hmac.new(key, f"form: {session.id}: {form}".encode(), hashlib.sha256).hexdigest()
+
+
+def _user_of(session: Session) -> str:
+    """The same text in all sessions of a user; empty for a caller who has not signed in."""
+    if session.subject:
+        return f"subject {session.subject}"
+    return f"token {hashlib.sha256(session.token.encode()).hexdigest()}" if session.token else ""
 
 
 def _cipher(key: bytes) -> "AESGCM":
