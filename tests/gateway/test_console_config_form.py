@@ -536,6 +536,15 @@ async def test_a_missing_role_is_named_and_a_revoked_token_loses_no_input(
             path = "/connectors/roles/config"
             assert (await gateway.ask("PUT", path, role="admin", json=DATAGEN)).ok
             viewer, operator, admin = (ConsoleClient(gateway) for _ in range(3))
+            # of an unknown caller no text is read, which would take seconds
+            unknown = ConsoleClient(gateway)
+            refused = await unknown.post(NEW, [("notation", "yaml"), ("text", "[")])
+            for _ in range(2):
+                assert "your input is kept below" in refused.text
+                assert dict(form_of(refused, NEW).fields)["text"] == "["
+                assert "The text is not a config" not in refused.text
+                refused = await fill_in(unknown, refused, NEW, "validate")
+            assert refused.status == 401
             await viewer.sign_in("viewer")
             for place in (edit("roles"), f"{NEW}?class=DatagenSource"):
                 page = await viewer.get(place)

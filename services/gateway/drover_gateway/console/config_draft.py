@@ -17,6 +17,8 @@ from drover_gateway.console.http import Form, PageError
 
 #: The prefix of the fields with the values of settings.
 SETTING = "s:"
+#: A text is searched for this number of secrets at most.
+_SEARCHED_SECRETS_MAX = 100
 #: The field with the config as text.
 TEXT = "text"
 
@@ -69,7 +71,7 @@ class Draft:
     def as_text(self, notation: Notation) -> str:
         """The text for the browser: the user's own one, unless a secret is in it."""
         is_own = bool(self.text) and self.notation is notation
-        if is_own and (self.text_error or not any(each in self.text for each in self._spellings())):
+        if is_own and (self.text_error or not self._may_have_secrets()):
             return self.text
         return to_text(notation, self.name, self.shown_config)
 
@@ -77,9 +79,13 @@ class Draft:
         """The same, edited in another way."""
         return replace(self, notation=notation, text="" if notation != self.notation else self.text)
 
-    def _spellings(self) -> set[str]:
-        secrets = self.typed_secrets.values()
-        return {*secrets, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in secrets)}
+    def _may_have_secrets(self) -> bool:
+        """Whether the user's text may have a secret."""
+        secrets = {*self.typed_secrets.values()}
+        if len(secrets) > _SEARCHED_SECRETS_MAX:
+            return True
+        spellings = {*secrets, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in secrets)}
+        return any(each in self.text for each in spellings)
 
 
 def encoded(name: str) -> str:

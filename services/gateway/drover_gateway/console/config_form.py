@@ -20,7 +20,7 @@ from drover.errors import (
 )
 from drover.rpc.logs import current_request_id
 from drover_gateway.console import config_form_page, config_result_page
-from drover_gateway.console.config_draft import Draft, read_draft
+from drover_gateway.console.config_draft import TEXT, Draft, read_draft
 from drover_gateway.console.config_fields import (
     CLASS,
     Checked,
@@ -103,8 +103,14 @@ class ConfigFormPages(Pages):
         return await self._form(request, draft)
 
     async def _submitted(self, request: Request) -> Response:
-        draft = await self._draft(request)
         form = request.form
+        if form.one(TEXT):
+            try:
+                # a text is read for callers only whom a worker knows
+                await self._context.client(request).list_loggers()
+            except DroverError as error:
+                return await self._unread(request, error)
+        draft = await self._draft(request)
         what = form.one("do") or "validate"
         if form.one("filter") in list(Show):
             draft, what = replace(draft, show=Show(form.one("filter"))), "edit"
@@ -143,6 +149,21 @@ class ConfigFormPages(Pages):
         draft = await self._draft(request, reads_text=False)
         text = "The form was made in a session that has ended, or for another token."
         return self._kept(request, draft, 403, text)
+
+    async def _unread(self, request: Request, error: DroverError) -> Response:
+        """The text as the user typed it, because the workers do not accept the caller now."""
+        draft = await self._draft(request, reads_text=False)
+        status, why = _answer_to(error)
+        if isinstance(error, UnauthenticatedError):
+            return self._kept(request, draft, status, why)
+        content = config_form_page.text_html(
+            request.visit,
+            draft,
+            None,
+            request.form.one("sealed"),
+            notice("error", "The config was not checked", tag("p", why)),
+        )
+        return Response(page(request.visit, config_form_page.form_title(draft), content), status)
 
     # reading and showing the input
 
