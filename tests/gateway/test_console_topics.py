@@ -476,6 +476,12 @@ async def test_new_records_are_followed_and_none_is_missed_after_a_pause(
         # the last ones of many
         assert found[-1] == "0:202"
         assert len(found) == record_reads.FOLLOWED_ROWS
+    # an id with more lines would be an event with markup for the page
+    hostile = quote("0:1;x\nevent: swap\ndata: <img src=x>")
+    async with stream(console, gateway, f"{url}&since={hostile}") as events:
+        assert await anext(events) == {"event": "live", "data": ""}
+    page = await console.get(topic_path("t-follow", at="0:1;x\nevent: swap"))
+    assert page.status == 400
     async with stream(console, gateway, "/ui/live?page=topic&name=no-such-topic") as events:
         event = [await anext(events), await anext(events)][1]
         assert event["event"] == "failed"

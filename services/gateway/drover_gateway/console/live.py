@@ -7,6 +7,7 @@ stream it does the same, so that nothing is missed.
 import asyncio
 import json
 import math
+import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -26,6 +27,8 @@ from drover_gateway.views import View
 GATHER_S = 0.25
 #: A message without content, so that a lost connection is noticed.
 PING_S = 15.0
+#: What ends a line of an event: a part after it must not be read as a field.
+_ENDS_OF_LINES = re.compile(r"\r\n|\r|\n")
 _RETRIES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 
@@ -124,7 +127,7 @@ def message(event: str, data: str, *, version: str = "") -> bytes:
     lines = [f"event: {event}"]
     if version:
         lines.append(f"id: {version}")
-    lines += [f"data: {each}" for each in data.split("\n")]
+    lines += [f"data: {each}" for each in _ENDS_OF_LINES.split(data)]
     return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 
 

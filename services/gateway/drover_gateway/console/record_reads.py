@@ -110,7 +110,7 @@ async def followed(
     """
     failures = 0
     positions = Positions.parsed(version) if version else None
-    yield message("live", "", version=version)
+    yield message("live", "", version="" if positions is None else positions.text)
     while True:
         responses = client.watch_topic(window.following(positions))
         step: asyncio.Future[pb.WatchTopicResponse] | None = None

@@ -1,6 +1,7 @@
 """Which records of a topic a page shows; pure."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ _SEARCHED_BACK = 10_000
 _NUMBER_MAX = 2**63 - 1
 #: The URL of a page has the positions of at most this number of partitions.
 _POSITIONS_MAX = 200
+#: Without ends of lines: positions are the ids of events.
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_+/=.-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Positions:
     def parsed(cls, text: str) -> "Positions | None":
         """The positions of a text; None if it has not the form of ``text``."""
         pairs, _, topic_id = text.partition(";")
+        if topic_id and not _TOPIC_ID.fullmatch(topic_id):
+            return None
         offsets = {}
         for each in pairs.split(","):
             partition, _, offset = each.partition(":")
