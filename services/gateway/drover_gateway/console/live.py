@@ -146,6 +146,28 @@ async def updates(
     while True:
         try:
             view = await open_view()
+            await page.start(view)
+            if view.changed_since(version) is None:
+                # another view, such as one of another copy of the gateway: all may have changed
+                version = view.version
+                yield message("reload", "", version=version)
+                yield message("swap", await page.update(view, []), version=version)
+            else:
+                yield message("live", "", version=version)
+            failures = 0
+            while not view.has_ended:
+                await view.wait_changed(version, every_s or PING_S)
+                await open_view_again(open_view)
+                if view.version == version and every_s is None:
+                    yield message("ping", "")
+                    continue
+                await asyncio.sleep(GATHER_S)
+                names = view.changed_since(version) or []
+                # what changes during the update is part of the next one
+                present = view.version
+                part = await page.update(view, names)
+                version = present
+                yield message("swap", part, version=version)
         except UnauthenticatedError as error:
             yield message("refused", error.message)
             return
@@ -155,25 +177,6 @@ async def updates(
             yield failed(error, retry_s=retry_s)
             await asyncio.sleep(retry_s)
             continue
-        failures = 0
-        await page.start(view)
-        if view.changed_since(version) is None:
-            # another view, such as one of another copy of the gateway: all may have changed
-            version = view.version
-            yield message("reload", "", version=version)
-            yield message("swap", await page.update(view, []), version=version)
-        else:
-            yield message("live", "", version=version)
-        while not view.has_ended:
-            await view.wait_changed(version, every_s or PING_S)
-            await open_view_again(open_view)
-            if view.version == version and every_s is None:
-                yield message("ping", "")
-                continue
-            await asyncio.sleep(GATHER_S)
-            names = view.changed_since(version) or []
-            version = view.version
-            yield message("swap", await page.update(view, names), version=version)
         await asyncio.sleep(GATHER_S)
 
 
