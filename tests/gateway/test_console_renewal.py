@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from typing import cast
 
 import httpx
 import pytest
@@ -12,7 +13,8 @@ import pytest_asyncio
 
 from drover_gateway.console import renewals
 from drover_gateway.console.sessions import SESSION_S, TOKEN_MAX_CHARS, Session, Sessions
-from drover_gateway.identity.oidc_values import SignInError, Tokens
+from drover_gateway.identity.oidc import Oidc
+from drover_gateway.identity.oidc_values import OidcClient, SignInError, Tokens
 from tests.support.console_client import ConsoleClient
 from tests.support.http_api import Reply
 from tests.support.issuer_sign_in import SessionCookies, sign_in, signing_in
@@ -122,6 +124,44 @@ async def test_a_session_that_is_not_renewed_lasts_as_long_as_its_token(
         assert ("Sign out" not in page.text) == is_over
         # not at each request
         assert len(issuer.asked("/token")) == 2
+
+
+async def test_a_renewed_token_that_is_too_large_counts_when_the_present_one_ends(
+    worker: str, issuer: ScriptedIssuer
+) -> None:
+    given = {"gateway_session_keys": KEYS, "gateway_oidc_token": "access"}
+    async with signing_in(worker, issuer, **given) as console:
+        await sign_in(console)
+        issuer.response = {"access_token": "x" * (TOKEN_MAX_CHARS + 1)}
+        COOKIES.age(console, renew_s=0)
+        assert "Sign out" in (await console.get("/ui/connectors")).text
+        COOKIES.age(console, renew_s=0, end_s=int(time.time()) - 1)
+        assert "token is too large" in (await console.get("/ui/connectors")).text
+
+
+class DefectiveOidc:
+    """Renews no token the first time, by a defect."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.client = OidcClient("console")
+
+    async def renewed(self, refresh_token: str, subject: str, now_s: float) -> Tokens:
+        """See ``Oidc``."""
+        self.calls += 1
+        if self.calls == 1:
+            raise RuntimeError("no thread can be started")
+        return Tokens("new", subject, "", refresh_token, int(now_s) + 60, int(now_s) + 120)
+
+
+async def test_a_defect_of_one_renewal_does_not_end_the_others() -> None:
+    found = renewals.Renewals(cast("Oidc", DefectiveOidc()))
+    begin_s = int(time.time())
+    first = Session("a", "old", begin_s, "ann", refresh_token="r1", end_s=begin_s + 60)
+    with pytest.raises(RuntimeError):
+        await found.present(first, begin_s)
+    for session in (replace(first, refresh_token="r2"), first):
+        assert (await found.present(session, begin_s)).token == "new"
 
 
 async def test_a_session_continues_when_the_issuer_answers_again(

@@ -67,6 +67,8 @@ class _Renewal:
         """Whether requests with the same refresh token get its result."""
         if not self.task.done():
             return True
+        if self.task.cancelled() or self.task.exception() is not None:
+            return False
         result = self.task.result()
         passes = isinstance(result, SignInError) and result.refusal is not Refusal.ENDED
         return now_s - self.begin_s < (RETRY_S if passes else _KEEP_S)
@@ -95,12 +97,10 @@ class Renewals:
             return session
         error = SignInError(Refusal.ENDED, "the token has ended, and there is no refresh token")
         if session.refresh_token and now_s >= session.renew_s:
-            result = await self._result(session)
-            if not isinstance(result, SignInError):
-                return with_tokens(
-                    session, result, workers_get_id_token=self._oidc.client.token == "id"
-                )
-            error = result
+            try:
+                return await self._renewed(session)
+            except SignInError as failure:
+                error = failure
         if now_s < session.end_s:
             return session
         raise error
@@ -118,6 +118,12 @@ class Renewals:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _renewed(self, session: Session) -> Session:
+        result = await self._result(session)
+        if isinstance(result, SignInError):
+            raise result
+        return with_tokens(session, result, workers_get_id_token=self._oidc.client.token == "id")
 
     async def _result(self, session: Session) -> Tokens | SignInError:
         key = hashlib.sha256(session.refresh_token.encode()).hexdigest()
