@@ -11,6 +11,7 @@ from drover.api.common.v1.preview_pb2 import (
     PreviewedRow,
     StepSchemas,
 )
+from drover.api.common.v1.topics_pb2 import RecordQuery
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts, encode_figures
 from drover.codec.coordinator import decode_offset, encode_offset
@@ -28,10 +29,12 @@ from drover.model.dead_letters import (
     REPLAY_FORCE,
     REPLAY_ID,
     REPLAY_WHERE,
+    ReplayRange,
     parse_ranges,
+    ranges_text,
 )
 from drover.model.ids import TaskId
-from drover.model.letter_states import offsets_of_ranges
+from drover.model.letter_states import offsets_of_ranges, ranges_of, within
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.status import RecordCounts
 from drover_worker.engine.plugins import answers
@@ -169,7 +172,8 @@ class FakeEngine:
                 case "check_dead_letters":
                     check = command.check_dead_letters
                     encoded_repairs(plane, _letter_format(check.config), check.repairs)
-                    checked = pb.CheckedDeadLetters(ranges=check.ranges)
+                    ranges = _selected(plane, check) if check.select_only else check.ranges
+                    checked = pb.CheckedDeadLetters(ranges=ranges)
                     return pb.EngineReport(checked_dead_letters=checked)
                 case "repair_dead_letters":
                     repair = command.repair_dead_letters
@@ -423,6 +427,16 @@ def _preview(command: pb.PreviewConnector) -> pb.EngineReport:
     ]
     schemas = [StepSchemas(step="read", values=[f"struct<{topic}: string>"])]
     return pb.EngineReport(preview=Preview(steps=["read"], rows=rows, schemas=schemas))
+
+
+def _selected(plane: EmbeddedPlane, check: pb.CheckDeadLetters) -> str:
+    """The ranges of the dead letters that meet the conditions."""
+    query = RecordQuery(topic=check.config[DEAD_LETTER_TOPIC], conditions=check.conditions)
+    found = read_topic(plane, pb.ReadTopic(query=query, record_count_max=1_000), {}).records
+    matching = [(each.partition, each.offset, each.offset + 1) for each in found]
+    wanted = offsets_of_ranges(parse_ranges(check.ranges))
+    chosen = within(wanted, offsets_of_ranges([ReplayRange(*each) for each in matching]))
+    return ranges_text(ranges_of(chosen))
 
 
 def _validate(config: dict[str, str]) -> pb.ConfigValidation:

@@ -13,6 +13,7 @@ import yaml
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import PRODUCE_FORMAT_LINES, ProduceOptions
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
@@ -280,6 +281,46 @@ async def test_an_operator_replays_only_the_dead_letters_of_the_connector(
     assert wheres == {
         "operator": ["value!=1", "headers.__connect.errors.connector.name='c'"],
         "admin": ["value!=1"],
+    }
+
+
+async def test_a_repair_shows_an_operator_no_schema_of_another_connectors_dead_letter(
+    tmp_path: Path, certs: Path
+) -> None:
+    """The queue is shared by two connectors."""
+    grant(certs)
+    config = {"connector.class": SINK, "topics": "t", DEAD_LETTER_TOPIC: "dead"}
+    schema = {"type": "struct", "fields": [{"field": "salary", "type": "int32"}]}
+    value = json.dumps({"schema": schema, "payload": {"salary": 7}}).encode()
+    letters = [
+        {"value": value, "headers": [("__connect.errors.connector.name", name)]}
+        for name in (b"other", b"c")
+    ]
+    async with secured(tmp_path, certs) as cluster:
+        (worker,) = cluster.workers
+        created = pb.CreateConnectorRequest(name="c", config=config)
+        await worker.stub.CreateConnector(created, timeout=20)
+        store_records(EmbeddedStore(tmp_path / "data.db"), "dead", letters)
+        shown = {}
+        for role in ("operator", "admin"):
+            async with as_role(certs, role, worker.address) as connection:
+                stub: Any = ConnectServiceStub(connection)
+                for offset in (0, 1):
+                    request = pb.ReplayDeadLettersRequest(
+                        name="c",
+                        letters=[pb.DeadLetterPlace(partition=0, offset=offset)],
+                        repairs=[DeadLetterRepair(partition=0, offset=offset, value='{"a": 1}')],
+                        dry_run=True,
+                    )
+                    error = await error_of(stub.ReplayDeadLetters(request, timeout=20))
+                    assert isinstance(error, InvalidArgumentError)
+                    assert {each.field.split(".")[0] for each in error.violations} == {"repairs[0]"}
+                    shown[role, offset] = "salary" in str(error.violations)
+    assert shown == {
+        ("operator", 0): False,
+        ("operator", 1): True,
+        ("admin", 0): True,
+        ("admin", 1): True,
     }
 
 

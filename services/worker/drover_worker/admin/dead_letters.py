@@ -60,22 +60,20 @@ from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import checked_name
 from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.letter_repairs import (
+    foreign_repairs,
     places_of,
     repair_faults,
     repaired_text,
     replay_of_repaired,
 )
+from drover_worker.admin.letter_selection import Selection, selection_faults
 from drover_worker.admin.plugins import PREVIEW_ROWS, PREVIEW_ROWS_MAX, bounded
 from drover_worker.admin.reads import Reads
 from drover_worker.core.config.checks import config_error
 from drover_worker.shell.engine_link import EngineLink
 
-_CONDITIONS_MAX = 20
-_LETTERS_MAX = 1_000
 _REASON_MAX_CHARS = 1_000
 _REPLAY_ID_CHARS = 8
-
-Selection = pb.ReplayDeadLettersRequest | pb.DiscardDeadLettersRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +178,13 @@ class DeadLetters:
         Connectors may share a queue. A caller who may not change the connector gets only the
         dead letters whose header names the connector.
         """
-        faults = [*_faults(request), *repair_faults(request)]
+        faults = [*selection_faults(request), *repair_faults(request)]
         if not 0 <= request.row_count <= PREVIEW_ROWS_MAX:
             faults.append(Violation("row_count", f"must be 0 to {PREVIEW_ROWS_MAX}"))
         if faults:
             raise InvalidArgumentError.listing(faults)
+        if request.repairs:
+            await self._check_repairs(request, call)
         request_id = request.request_id or new_request_id()
         if not request.repairs or request.dry_run:
             return await self._replay(request, request_id, call)
@@ -196,6 +196,20 @@ class DeadLetters:
         response.skipped_letters.extend(before.skipped_letters)
         response.skipped_count += before.skipped_count
         return response
+
+    async def _check_repairs(self, request: pb.ReplayDeadLettersRequest, call: AdminCall) -> None:
+        """Refuse repairs of dead letters that the caller may not select: the faults of a repair
+        show the schema of its dead letter.
+        """
+        queue = await self._queue(request.name, call)
+        conditions = _conditions(request, queue, call, lambda _note: None)
+        if not conditions:
+            return
+        wanted = within(queue.selected(request), places_of(request.repairs))
+        checked = await self._check(queue, wanted, conditions, selects_only=True)
+        own = offsets_of_ranges(parse_ranges(checked.ranges))
+        if faults := foreign_repairs(request, own):
+            raise InvalidArgumentError.listing(faults)
 
     async def _repair(
         self, request: pb.ReplayDeadLettersRequest, request_id: str, call: AdminCall
@@ -304,7 +318,7 @@ class DeadLetters:
         self, request: pb.DiscardDeadLettersRequest, call: AdminCall
     ) -> pb.DiscardDeadLettersResponse:
         """Discard open dead letters."""
-        faults = _faults(request)
+        faults = selection_faults(request)
         reason = request.reason.strip()
         if not reason or len(reason) > _REASON_MAX_CHARS or not reason.isprintable():
             text = f"must have 1 to {_REASON_MAX_CHARS} printable characters"
@@ -574,23 +588,3 @@ def _shown(ranges: Iterable[ReplayRange]) -> list[pb.ReplayDeadLettersResponse.R
         )
         for each in ranges
     ]
-
-
-def _faults(request: Selection) -> list[Violation]:
-    faults = []
-    if request.start_offset < 0:
-        faults.append(Violation("start_offset", "must not be negative"))
-    if request.HasField("end_offset") and request.end_offset <= request.start_offset:
-        faults.append(Violation("end_offset", "must be above start_offset"))
-    if len(request.letters) > _LETTERS_MAX:
-        faults.append(Violation("letters", f"must have at most {_LETTERS_MAX:,}"))
-    if request.letters and (
-        request.partitions or request.start_offset or request.HasField("end_offset")
-    ):
-        text = "must not be set together with partitions, start_offset and end_offset"
-        faults.append(Violation("letters", text))
-    if len(request.conditions) > _CONDITIONS_MAX:
-        faults.append(Violation("conditions", f"must have at most {_CONDITIONS_MAX}"))
-    if any(len(each.splitlines()) != 1 for each in request.conditions):
-        faults.append(Violation("conditions", "must each be one line"))
-    return faults

@@ -6,6 +6,7 @@ from typing import Protocol
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import Violation
+from drover.model.dead_letters import CONNECTOR_HEADER
 from drover.model.letter_states import Offsets, OffsetSet
 
 _REPAIRS_MAX = 100
@@ -78,6 +79,17 @@ def replay_of_repaired(
     for each in places:
         found.letters.add(partition=each.partition, offset=each.repaired_offset)
     return found
+
+
+def foreign_repairs(request: pb.ReplayDeadLettersRequest, own: Offsets) -> list[Violation]:
+    """The violations for repairs of dead letters that are not the connector's ``own`` ones."""
+    text = f"its dead letter has no header {CONNECTOR_HEADER} with this connector: needs role admin"
+    none = OffsetSet()
+    return [
+        Violation(f"repairs[{number}]", text)
+        for number, each in enumerate(request.repairs)
+        if each.offset not in own.get(each.partition, none)
+    ]
 
 
 def _text(partition: int, offset: int) -> str:
