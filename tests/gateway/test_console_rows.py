@@ -1,6 +1,7 @@
 """What the console shows of connectors, which of them, and what an action will do; pure."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -247,6 +248,15 @@ def test_counts_that_follow_changes_equal_counts_of_the_present_rows() -> None:
     assert (present.totals().lag, present.totals().task_count) == (1, 4)
     followed.remove(changed[0])
     assert followed.totals().lag is None
+
+
+def test_a_session_of_another_version_of_the_gateway_is_none() -> None:
+    """The user signs in again; gateways of two versions have the same keys during an upgrade."""
+    sessions = Sessions(["a key of at least 32 characters!"])
+    session = sessions.new("token", 0)
+    for fields in ({**asdict(session), "of_a_later_version": 1}, {"id": "1"}):
+        value = sessions.sealed(json.dumps(fields).encode(), "drover-session")
+        assert sessions.read({"drover-session": value}, 1, secure=False) is None
 
 
 def test_a_sealed_secret_is_opened_only_for_the_user_who_typed_it() -> None:

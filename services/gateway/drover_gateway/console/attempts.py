@@ -58,7 +58,10 @@ def _read(sessions: Sessions, value: str, now_s: float) -> Attempt | None:
     data = sessions.opened(value, _PURPOSE)
     if data is None:
         return None
-    attempt = Attempt(**json.loads(data))
+    try:
+        attempt = Attempt(**json.loads(data))
+    except TypeError:  # of another version of the gateway
+        return None
     return None if attempt.has_expired(now_s) else attempt
 
 

@@ -85,7 +85,10 @@ class Sessions:
         data = self.opened("".join(parts), name)
         if data is None:
             return None
-        session = Session(**json.loads(data))
+        try:
+            session = Session(**json.loads(data))
+        except TypeError:  # of another version of the gateway
+            return None
         return None if session.has_expired(now_s) else session
 
     def cookies(self, session: Session, *, secure: bool) -> list[str]:
