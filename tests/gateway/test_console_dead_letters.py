@@ -19,6 +19,7 @@ from drover.model.sink_offsets import sink_offset
 from drover.model.sink_outputs import SinkMetadata, SinkOutput
 from drover.security.development_ca import init_certificates
 from drover.security.grants import token_sha256
+from drover_gateway.console import dead_letters
 from drover_gateway.console.dead_letters_page import connectors_html
 from drover_gateway.console.letter_groups import CHECK, RUN
 from tests.support.addresses import free_address
@@ -162,6 +163,23 @@ async def test_dead_letters_are_grouped_by_cause_and_one_shows_what_failed(
     assert (await console.get(letters_path("g-sink", letter="0:77"))).status == 404
     assert (await console.get(letters_path("g-sink", letter="5:0"))).status == 404
     assert (await console.get(letters_path("g-sink", letter="x"))).status == 400
+
+
+async def test_dead_letters_that_are_too_large_together_are_left_out_with_a_note(
+    gateway: RunningGateway,
+    console: ConsoleClient,
+    store: EmbeddedStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "BYTES_MAX", 150_000)
+    await create(gateway, "l-sink")
+    store_letters(store, "l-sink", "FirstError", **{"exception.stacktrace": "x" * 60_000})
+    for error in ("SecondError", "LastError"):
+        store_letters(store, "l-sink", error, **{"exception.stacktrace": "x" * 60_000})
+    page = await console.get(letters_path("l-sink"))
+    assert "The last 2 dead letters are counted; there are more." in page.text
+    assert "FirstError" not in page.text
+    assert "LastError" in page.text
 
 
 async def test_a_cause_is_replayed_after_a_dry_run_with_progress(

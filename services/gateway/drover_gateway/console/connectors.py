@@ -54,6 +54,8 @@ class ConnectorsPages(Pages):
         query = _filter_query(request.form)
         view = await self._context.views.opened(request.caller)
         shown = self._context.shown.of(view)
+        # otherwise each name is searched in all connectors
+        await shown.refresh(view)
         if request.form.one("every"):
             found = Filters.read(_fields(query)).sorted(await shown.rows(view))
             names = [each.name for each in found]

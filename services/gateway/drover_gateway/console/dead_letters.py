@@ -1,5 +1,6 @@
 """The pages of dead letters: their causes, single ones, and what is done with them."""
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ from drover_gateway.console.replay_page import progress_html
 
 #: How many of the last dead letters are grouped, and listed for a cause.
 GROUPED, LISTED = 1_000, 200
+#: Headers of a dead letter may be large: a stack trace, and all headers of its record.
+BYTES_MAX = 32 * 1024 * 1024
 #: A page with the progress of a replay is loaded again after this time.
 _REFRESH_S = 2
 _TITLES = {REPLAY: "Replay dead letters", DISCARD: "Discard dead letters"}
@@ -94,11 +97,10 @@ class DeadLettersPages(Pages):
                 letters = await _letters_of_cause(client, queue, cause)
                 content = html.cause_html(request.visit, name, cause, letters, states, LISTED)
             else:
-                letters = await _last_letters(client, queue, GROUPED)
+                letters, is_cut = await _last_letters(client, queue)
                 groups = groups_of((each for each in letters if is_of(each, name)), states)
-                is_cut = len(letters) == GROUPED
                 content = html.groups_html(
-                    request.visit, name, queue.topic, groups, GROUPED if is_cut else 0
+                    request.visit, name, queue.topic, groups, len(letters) if is_cut else 0
                 )
         except PermissionDeniedError as error:
             content = html.forbidden_html(request.visit, name, error.message)
@@ -209,7 +211,7 @@ class DeadLettersPages(Pages):
         why = ""
         letters: Sequence[TopicRecord] = ()
         try:
-            letters = await _last_letters(client, queue, GROUPED)
+            letters, _ = await _last_letters(client, queue)
         except (PermissionDeniedError, NotFoundError) as failed:
             why = failed.message
         own = [each for each in letters if is_of(each, name)]
@@ -252,10 +254,11 @@ async def _queue_of(client: ConnectClient, name: str) -> _Queue:
     return _Queue(name, topic, name if found.type == pb.CONNECTOR_TYPE_SINK else "")
 
 
-async def _last_letters(client: ConnectClient, queue: _Queue, count: int) -> list[TopicRecord]:
-    """The last dead letters, without their values."""
+async def _last_letters(client: ConnectClient, queue: _Queue) -> tuple[list[TopicRecord], bool]:
+    """The last dead letters, without their values, and whether there may be more."""
     query = RecordQuery(topic=queue.topic, paths=["offset"])
-    return await _read(client, pb.WatchTopicRequest(query=query, last_count=count))
+    letters, is_large = await _read(client, pb.WatchTopicRequest(query=query, last_count=GROUPED))
+    return letters, is_large or len(letters) == GROUPED
 
 
 async def _letters_of_cause(
@@ -263,12 +266,13 @@ async def _letters_of_cause(
 ) -> list[TopicRecord]:
     """The last dead letters with a cause."""
     if not cause.is_known:
-        letters = await _last_letters(client, queue, GROUPED)
+        letters, _ = await _last_letters(client, queue)
         own = (each for each in letters if is_of(each, queue.connector))
         return [each for each in own if not cause_of(each).is_known][-LISTED:]
     query = RecordQuery(topic=queue.topic, conditions=cause.conditions)
     request = pb.WatchTopicRequest(query=query, connector=queue.decoder, last_count=LISTED)
-    return [each for each in await _read(client, request) if is_of(each, queue.connector)]
+    letters, _ = await _read(client, request)
+    return [each for each in letters if is_of(each, queue.connector)]
 
 
 async def _letter(client: ConnectClient, queue: _Queue, place: tuple[int, int]) -> TopicRecord:
@@ -280,7 +284,7 @@ async def _letter(client: ConnectClient, queue: _Queue, place: tuple[int, int]) 
         record_count_max=1,
     )
     try:
-        found = await _read(client, request)
+        found, _ = await _read(client, request)
     except PermissionDeniedError:
         raise
     except DroverError as error:
@@ -293,9 +297,21 @@ async def _letter(client: ConnectClient, queue: _Queue, place: tuple[int, int]) 
     return found[0]
 
 
-async def _read(client: ConnectClient, request: pb.WatchTopicRequest) -> list[TopicRecord]:
+async def _read(
+    client: ConnectClient, request: pb.WatchTopicRequest
+) -> tuple[list[TopicRecord], bool]:
+    """As many of the last records as fit into ``BYTES_MAX``, and whether others do not fit."""
+    kept: deque[TopicRecord] = deque()
+    size_bytes, is_large = 0, False
     async with aclosing(client.watch_topic(request)) as responses:
-        return [record async for response in responses for record in response.records]
+        async for response in responses:
+            for record in response.records:
+                kept.append(record)
+                size_bytes += record.ByteSize()
+                while size_bytes > BYTES_MAX and len(kept) > 1:
+                    size_bytes -= kept.popleft().ByteSize()
+                    is_large = True
+    return list(kept), is_large
 
 
 async def _ends(client: ConnectClient, queue: _Queue) -> dict[int, int]:
