@@ -13,6 +13,7 @@ from drover_gateway.console.config_draft import Draft
 from drover_gateway.console.config_form_page import form_path, hidden_html
 from drover_gateway.console.frame import Visit, notice
 from drover_gateway.console.html import Html, Node, join, tag
+from drover_gateway.console.json_texts import members_of
 
 _CELL_MAX_CHARS = 2_000
 _COLUMNS_MAX = 20
@@ -323,18 +324,13 @@ def _values(record: PreviewedRecord, columns: Sequence[str]) -> list[str]:
     if not columns:
         return [record.value if record.HasField("value") else "null"]
     value = _object(record) or {}
-    return [
-        found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-        for found in (value.get(each) for each in columns)
-    ]
+    found = (value.get(each, "null") for each in columns)
+    return [json.loads(each) if each.startswith('"') else each for each in found]
 
 
-def _object(record: PreviewedRecord) -> dict[str, object] | None:
-    try:
-        value = json.loads(record.value) if record.HasField("value") else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and value else None
+def _object(record: PreviewedRecord) -> dict[str, str] | None:
+    """The fields of a value, each as JSON: a number keeps its digits."""
+    return members_of(record.value) or None if record.HasField("value") else None
 
 
 def _cut(text: str) -> str:

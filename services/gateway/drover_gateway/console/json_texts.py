@@ -10,6 +10,7 @@ _INDENT = "  "
 _DEPTH_MAX = 16
 #: A text that would be longer with line ends stays as it is.
 _GROWTH_MAX = 4
+_DECODER = json.JSONDecoder()
 _HEX = re.compile(r'"0x[0-9a-f]+"')
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s"{}\[\],:]+|\s+', re.DOTALL)
 
@@ -44,6 +45,33 @@ def indented(text: str) -> str:
 
 def _line(depth: int) -> str:
     return "\n" + _INDENT * min(depth, _DEPTH_MAX)
+
+
+def members_of(text: str) -> dict[str, str] | None:
+    """The members of a JSON object, each with its text; None for another value."""
+
+    def after_space(at: int) -> int:
+        while text[at].isspace():
+            at += 1
+        return at
+
+    found: dict[str, str] = {}
+    try:
+        at = after_space(0)
+        if text[at] != "{":
+            return None
+        at = after_space(at + 1)
+        while text[at] != "}":
+            name, at = _DECODER.raw_decode(text, at)
+            start = after_space(after_space(at) + 1)
+            _, end = _DECODER.raw_decode(text, start)
+            found[name] = text[start:end]
+            at = after_space(end)
+            if text[at] == ",":
+                at = after_space(at + 1)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return found
 
 
 def kind_of(text: str) -> str:
