@@ -17,7 +17,8 @@ def in_own_thread(
     Args:
         function: What to run.
         name: The name of the thread.
-        on_end: Called in the loop when the function has ended, also if no caller waits for it.
+        on_end: Called in the loop when the function has ended, also if no caller waits for it, or
+            if it could not start.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
@@ -40,5 +41,8 @@ def in_own_thread(
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(ended, outcome, failure)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:  # the system has no thread left
+        ended(None, error)
     return result
