@@ -475,7 +475,12 @@ async def check_sign_in(gateway: RunningGateway) -> None:
     assert TOKENS["viewer"] not in (cookie.value or "")
     # the API and the tools read no cookie
     assert (await console.get("/connectors")).status == 401
-    out = await console.submit(signed_in, "/ui/sign-out")
+    # an open page of the session gets no updates after the sign-out
+    async with stream(console, gateway, "page=overview") as events:
+        assert (await anext(events))["event"] == "reload"
+        out = await console.submit(signed_in, "/ui/sign-out")
+        async with asyncio.timeout(60):
+            assert "replaced" not in [each["event"] async for each in events]
     assert out.url.endswith("/ui/sign-in")
     assert "/ui/sign-in" in (await console.get("/ui/")).url
     # a caller whose token is valid, but who has no grant

@@ -276,7 +276,10 @@ class ConsoleApplication:
                 form=form,
                 secure=scope.get("scheme") == "https",
             )
-            return await _handled(handler, request, method)
+            response = await _handled(handler, request, method)
+            if path == SIGN_OUT:
+                self._streams.end_session(visit.session.id)
+            return response
         except PageError as error:
             content = notice("error", error.title, tag("p", error.message), _home_link())
             return Response(page(visit, error.title, content), error.status)

@@ -96,6 +96,11 @@ class Streams:
             if not own and self._sessions.get(session_id) is own:
                 del self._sessions[session_id]
 
+    def end_session(self, session_id: str) -> None:
+        """End the streams of a session."""
+        for place in self._sessions.get(session_id, {}).values():
+            place.ended.set()
+
     async def _end_all(self) -> None:
         await self._stopping.wait()
         for own in self._sessions.values():
