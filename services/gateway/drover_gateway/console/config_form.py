@@ -106,7 +106,7 @@ class ConfigFormPages(Pages):
         form = request.form
         if form.one(TEXT):
             try:
-                # a text is read for callers only whom a worker knows
+                # a text is read only after a worker has accepted the caller
                 await self._context.client(request).list_loggers()
             except DroverError as error:
                 return await self._unread(request, error)

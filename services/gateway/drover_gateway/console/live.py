@@ -27,7 +27,7 @@ from drover_gateway.views import View
 GATHER_S = 0.25
 #: A message without content, so that a lost connection is noticed.
 PING_S = 15.0
-#: What ends a line of an event: a part after it must not be read as a field.
+#: The ends of the lines of an event: a part after one must not be read as a field.
 _ENDS_OF_LINES = re.compile(r"\r\n|\r|\n")
 _RETRIES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 
