@@ -47,7 +47,7 @@ class EngineLost:
             the end was requested. None if they are unknown.
         kind: How it ended.
         engine: Which engine; connectors and tasks in other engines continue.
-        by_itself: Whether nobody requested the end, and no other process killed the engine.
+        by_itself: Whether the end was not requested, and no other process killed the engine.
     """
 
     reason: str

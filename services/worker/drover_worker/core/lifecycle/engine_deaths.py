@@ -45,7 +45,7 @@ class EngineDeath:
             are unknown.
         held: All connectors and tasks that ran in the engine.
         kind: How it ended.
-        by_itself: Whether nobody requested the end, and no other process killed the engine.
+        by_itself: Whether the end was not requested, and no other process killed the engine.
     """
 
     slot: str
