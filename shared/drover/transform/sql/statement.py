@@ -125,6 +125,8 @@ class _Checker:
     def _parsed(self) -> Any:
         found = json.loads(answer("SELECT json_serialize_sql(?::VARCHAR)", self._text))
         if found["error"]:
+            if found["error_type"] == "out of memory":
+                raise StatementError("needs too much memory to be parsed")
             if found["error_type"] != "parser":
                 raise StatementError("must be one SELECT")
             message = str(found["error_message"]).splitlines()[0]
