@@ -378,7 +378,12 @@ async def test_an_unavailable_issuer_leaves_the_sign_in_by_token(
         assert "Sign out" in (await sign_in(console)).text
         issuer.replies[document] = lambda request: Reply(status=503)
         assert "The issuer does not answer" in (await console.get(BEGIN)).text
-        assert "Sign out" in (await console.get("/ui/connectors")).text
+        page = await console.get("/ui/connectors")
+        assert "Sign out" in page.text
+        # the browser is not sent to a page that does not open
+        out = await console.submit(page, "/ui/sign-out")
+        assert "You are signed out here" in out.text
+        assert "Sign out" not in (await console.get("/ui/connectors")).text
 
 
 async def test_requests_of_many_browsers_fetch_the_document_once(

@@ -143,10 +143,10 @@ class Oidc:
 
     async def end_session_url(self, id_token: str, redirect_uri: str) -> str:
         """Where the user signs out at the issuer (OpenID Connect RP-Initiated Logout 1.0); empty
-        if the issuer has no such page.
+        if the issuer has no such page, or does not answer.
         """
         try:
-            metadata = await self.issuer.metadata()
+            metadata = await self.issuer.answering()
         except IssuerUnavailableError:
             return ""
         if not metadata.end_session_endpoint:
