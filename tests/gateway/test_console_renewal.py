@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import cast
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -15,9 +14,8 @@ from drover_gateway.console import renewals
 from drover_gateway.console.sessions import SESSION_S, TOKEN_MAX_CHARS, Session, Sessions
 from drover_gateway.identity.oidc import Oidc
 from drover_gateway.identity.oidc_values import OidcClient, SignInError, Tokens
-from tests.support.console_client import ConsoleClient
 from tests.support.http_api import Reply
-from tests.support.issuer_sign_in import SessionCookies, sign_in, signing_in
+from tests.support.issuer_sign_in import SessionCookies, events, sign_in, signing_in
 from tests.support.oidc_issuer import ScriptedIssuer, payload_of, scripted_issuer
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import WorkerCluster
@@ -295,24 +293,6 @@ async def test_an_open_stream_asks_the_page_to_renew_the_token(
         # and a session that is over ends the page
         COOKIES.age(console, renew_s=0, end_s=1, refresh_token="")
         assert await events(console) == ["refused"]
-
-
-async def events(console: ConsoleClient, *, first_only: bool = False) -> list[str]:
-    """The events of a stream, until its end."""
-    found: list[str] = []
-    url = f"{console.gateway.url}/ui/live?page=overview"
-    async with (
-        httpx.AsyncClient(cookies=console.session.cookies, trust_env=False, timeout=60) as client,
-        client.stream("GET", url) as response,
-    ):
-        for name, value in response.cookies.items():
-            console.session.cookies.set(name, value, domain="127.0.0.1", path="/")
-        async for line in response.aiter_lines():
-            if line.startswith("event: "):
-                found.append(line.removeprefix("event: "))
-                if first_only:
-                    break
-    return found
 
 
 async def test_a_form_of_before_the_renewal_stays_valid() -> None:

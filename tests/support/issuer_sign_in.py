@@ -1,6 +1,7 @@
 """Signs in to the console at an issuer, as a browser does."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import requests
 
 from drover_gateway.console.sessions import Session, Sessions
@@ -90,3 +92,23 @@ async def arrived(console: ConsoleClient, url: str) -> Page:
 async def sign_in(console: ConsoleClient, target: str = "/ui/") -> Page:
     url = await begin(console, target)
     return await arrived(console, await asyncio.to_thread(answered, url))
+
+
+async def events(console: ConsoleClient, *, first_only: bool = False) -> list[str]:
+    """The events of a stream with the updates of a page, until its end."""
+    found: list[str] = []
+    gateway = console.gateway
+    verify = ssl.create_default_context(cafile=gateway.ca) if gateway.ca else True
+    cookies = console.session.cookies
+    async with (
+        httpx.AsyncClient(cookies=cookies, trust_env=False, timeout=60, verify=verify) as client,
+        client.stream("GET", f"{gateway.url}/ui/live?page=overview") as response,
+    ):
+        for name, value in response.cookies.items():
+            cookies.set(name, value, domain=HOST, path="/", secure=bool(gateway.ca))
+        async for line in response.aiter_lines():
+            if line.startswith("event: "):
+                found.append(line.removeprefix("event: "))
+                if first_only:
+                    break
+    return found
