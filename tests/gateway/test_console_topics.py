@@ -137,8 +137,8 @@ async def test_topics_are_listed_with_the_connectors_that_use_them(
     assert part.html.startswith('<div id="results"')
     assert "No topic matches" in (await console.get("/ui/topics?q=no-such-topic")).text
     one = await console.get(topic_path("l-orders"))
-    assert "written by l-source" in one.text
-    assert "read by l-sink" in one.text
+    assert "writing it l-source" in one.text
+    assert "reading it l-sink" in one.text
     for name in ("l-source", "l-sink"):
         await gateway.ask("DELETE", f"/connectors/{name}")
 

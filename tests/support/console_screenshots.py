@@ -35,6 +35,7 @@ TOTALS: Mapping[str, str] = {
     "connector.class": "FilesSink",
     "topics": "amounts",
     "format": "json",
+    "value.converter": "StringConverter",
     "transforms": "named,number",
     "transforms.named.type": "HoistField$Value",
     "transforms.named.field": "amount",
@@ -42,6 +43,7 @@ TOTALS: Mapping[str, str] = {
     "transforms.number.spec": "amount:float64",
     "errors.tolerance": "all",
     "errors.deadletterqueue.topic.name": "amounts-rejected",
+    "errors.deadletterqueue.context.headers.enable": "true",
 }
 FILES: Mapping[str, str] = {
     "connector.class": "FilesSink",

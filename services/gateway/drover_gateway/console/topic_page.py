@@ -71,11 +71,14 @@ def _heading(window: RecordWindow) -> str:
 
 def _facts(described: TopicDescription, uses: Uses) -> Html:
     facts: list[tuple[str, Node]] = [
-        ("partitions", f"{len(described.partitions):,}"),
+        (
+            "partition" if len(described.partitions) == 1 else "partitions",
+            f"{len(described.partitions):,}",
+        ),
         ("records, with gaps in the offsets", f"{records_of(described):,}"),
         ("retention", retention_text(described)),
     ]
-    for what, names in (("written by", uses.writers), ("read by", uses.readers)):
+    for what, names in (("writing it", uses.writers), ("reading it", uses.readers)):
         if names:
             facts.append((what, _names(names, connectors=True)))
     if uses.dead_letters_of:
