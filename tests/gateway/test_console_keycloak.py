@@ -101,8 +101,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their folder, with an access file."""
     folder = tmp_path_factory.mktemp("certificates")
     init_certificates(folder)
-    by_group = [{"group": f"{role}s", "role": role} for role in ("admin", "viewer")]
-    grant_tokens(folder, *by_group)
+    grant_tokens(
+        folder, {"group": "admins", "role": "admin"}, {"group": "viewers", "role": "viewer"}
+    )
     return folder
 
 
@@ -130,7 +131,7 @@ async def cluster(
         verified = {"jwks": keycloak.keys_url, "jwt_issuer": keycloak.issuer}
         await workers.settled_workers(1, jwt_audience=CLIENT_ID, **verified)
         worker = workers.workers[0].address
-        settings = {
+        settings: dict[str, Any] = {
             "certificates": certificates,
             "gateway_session_keys": KEYS,
             "gateway_listen": keycloak.gateway_url.removeprefix("https://"),
@@ -216,7 +217,7 @@ async def test_an_open_page_continues_after_the_end_of_its_first_token(cluster: 
 async def test_a_sign_out_ends_the_session_at_the_issuer(cluster: Cluster) -> None:
     console, browser = cluster.console(), cluster.browser()
     page = await cluster.sign_in(console, "ann", browser)
-    kept = dict(console.session.cookies.get_dict())
+    kept = console.session.cookies.copy()
     out = await console.submit(page, "/ui/sign-out")
     target = out.headers["refresh"].removeprefix("0; url=")
     assert target.startswith(f"{cluster.keycloak.issuer}/")
