@@ -298,6 +298,7 @@ async def test_a_dead_letter_is_repaired_and_replayed(
     for _ in range(2):
         progress = await console.submit(asked, RUN)
         assert "0 of 1 replayed" in progress.text
+        assert "New dead letters" not in progress.text
     assert await ends(client, "x-sink-dead") == 2
     done = await console.get(letters_path("x-sink", letter="0:1"))
     for text in ('"id": 2', "drover.repaired.by", "replaying"):

@@ -18,6 +18,7 @@ from drover.errors import (
 )
 from drover.model.dead_letters import DEAD_LETTER_TOPIC, parse_ranges
 from drover.model.letter_states import (
+    LetterState,
     OffsetSet,
     StatesNow,
     count_of,
@@ -217,7 +218,13 @@ class DeadLettersPages(Pages):
         own = [each for each in letters if is_of(each, name)]
         chosen = [each for each in own if each.offset in wanted.get(each.partition, OffsetSet())]
         begun = ends.offsets if ends is not None else {}
-        again = [each for each in own if each.offset >= begun.get(each.partition, each.offset + 1)]
+        later = [each for each in own if each.offset >= begun.get(each.partition, each.offset + 1)]
+        # a repaired dead letter is written to the end of its queue, and replayed from there
+        again = [
+            each
+            for each in later
+            if states.state_of(each.partition, each.offset) is LetterState.OPEN
+        ]
         entry = (await self._context.views.opened(request.caller)).connector(name)
         target = 0 if entry is None else entry.target_state
         content = progress_html(
