@@ -51,6 +51,12 @@ def admin(kafka: Kafka) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka.bootstrap})
 
 
+def delete(admin: AdminClient, topic: str) -> None:
+    """Delete a topic; the controller responds before the broker has applied it."""
+    admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_S)
+    wait_until(lambda: topic not in admin.list_topics(timeout=CALL_TIMEOUT_S).topics)
+
+
 def test_brokers_are_not_asked_again_for_each_batch(
     owner: Owner, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +80,7 @@ def test_a_topic_that_was_deleted_is_made_again(
 ) -> None:
     world = owner.world
     owner.writer.publish([staged(owner, b"before")], [])
-    admin.delete_topics([world.topic])[world.topic].result(CALL_TIMEOUT_S)
+    delete(admin, world.topic)
     monkeypatch.setattr(producer_session, "_UNKNOWN_TOPIC_S", 0.5)
     with pytest.raises(UnavailableError, match=r"Check that the topic .* exists"):
         owner.writer.publish([staged(owner, b"lost")], [])
@@ -88,7 +94,7 @@ def test_an_offsets_topic_that_is_gone_is_told_in_the_end(
 ) -> None:
     topic = owner.world.storage.topics.offset
     owner.writer.publish([staged(owner, b"before")], [offset(1)])
-    admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_S)
+    delete(admin, topic)
     monkeypatch.setattr(producer_session, "_UNKNOWN_TOPIC_S", 0.5)
     with pytest.raises(UnavailableError):
         owner.writer.publish([staged(owner, b"again")], [offset(2)])
