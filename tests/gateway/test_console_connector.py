@@ -297,6 +297,8 @@ async def test_offsets_are_edited_after_a_page_with_the_difference(world: World)
     assert len(await present_offsets(world, "e-a")) == 2
     done = await world.console.submit(asked, EDIT_RUN)
     assert done.status == 200, done.text
+    assert "The connector is stopped. It reads from its offsets when it is resumed." in done.text
+    assert ("action", "resume") in done.form(CONFIRM).buttons
     assert await present_offsets(world, "e-a") == [
         ('{"file": "a"}', {"at": 9007199254740995}),
         ('{"file": "c"}', {"at": 0.1}),

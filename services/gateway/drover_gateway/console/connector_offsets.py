@@ -158,5 +158,5 @@ def _conflict(request: Request, content: Html) -> Response:
 
 
 def _done(request: Request, name: str, message: str) -> Response:
-    content = html.done_html(name, message)
+    content = html.done_html(request.visit, name, message)
     return Response(page(request.visit, "Offsets", content, current=CONNECTORS))

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover_gateway.console.actions import STOP, cli_command, grpc_command
+from drover_gateway.console.actions import RESUME, STOP, Action, cli_command, grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -42,6 +42,7 @@ def offsets_html(
         parts += [
             _form(visit, name, offsets),
             _reset_form(visit, name, digest) if offsets else None,
+            _resume(visit, name),
         ]
     parts.append(
         commands(
@@ -127,11 +128,27 @@ def conflict_html(name: str, conflicts: Sequence[Conflict]) -> Html:
     )
 
 
-def done_html(name: str, message: str) -> Html:
+def done_html(visit: Visit, name: str, message: str) -> Html:
     """The worker's answer to a change."""
     return join(
         tag("p", message, class_="good", role="status"),
+        _resume(visit, name),
         tag("p", _back(name)),
+    )
+
+
+def _resume(visit: Visit, name: str) -> Html:
+    text = "The connector is stopped. It reads from its offsets when it is resumed."
+    return join(tag("p", text), _action_form(visit, name, RESUME))
+
+
+def _action_form(visit: Visit, name: str, action: Action) -> Html:
+    return visit.form(
+        CONFIRM,
+        tag("input", type="hidden", name="name", value=form_value(name)),
+        tag("input", type="hidden", name="of", value=form_value(name)),
+        tag("button", f"{action.label}…", name="action", value=action.key),
+        class_="decide",
     )
 
 
@@ -154,13 +171,7 @@ def _stop_first(visit: Visit, name: str) -> Html:
         "section",
         tag("h2", "Edit or reset"),
         tag("p", "Offsets can be changed while the connector is stopped."),
-        visit.form(
-            CONFIRM,
-            tag("input", type="hidden", name="name", value=form_value(name)),
-            tag("input", type="hidden", name="of", value=form_value(name)),
-            tag("button", f"{STOP.label}…", name="action", value=STOP.key),
-            class_="decide",
-        ),
+        _action_form(visit, name, STOP),
     )
 
 
