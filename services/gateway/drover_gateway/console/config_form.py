@@ -21,14 +21,7 @@ from drover.errors import (
 from drover.rpc.logs import current_request_id
 from drover_gateway.console import config_form_page, config_result_page
 from drover_gateway.console.config_draft import TEXT, Draft, read_draft
-from drover_gateway.console.config_fields import (
-    CLASS,
-    Checked,
-    Fault,
-    Show,
-    checked,
-    setting_of,
-)
+from drover_gateway.console.config_fields import CLASS, Checked, Fault, Show, checked, setting_of
 from drover_gateway.console.config_form_page import EDIT, NEW, PREVIEW_ROWS, PREVIEW_ROWS_MAX
 from drover_gateway.console.config_result_page import Conflict, conflict_of
 from drover_gateway.console.config_settings_page import settings_html

@@ -20,11 +20,19 @@ from drover_gateway.console.config_fields import (
 )
 from drover_gateway.console.config_settings_page import settings_html
 from drover_gateway.console.config_text import Notation, lines_of
-from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
+from drover_gateway.console.frame import (
+    CONNECTORS,
+    EDIT_CONNECTOR,
+    NEW_CONNECTOR,
+    Visit,
+    commands,
+    notice,
+)
 from drover_gateway.console.html import Html, Node, join, tag
+from drover_gateway.console.links import connector_url
 from drover_gateway.console.sessions import SESSION_S
 
-NEW, EDIT = "/ui/connector/new", "/ui/connector/edit"
+NEW, EDIT = NEW_CONNECTOR, EDIT_CONNECTOR
 #: The number of records in a preview.
 PREVIEW_ROWS, PREVIEW_ROWS_MAX = 10, 100
 _FAULTS_MAX = 200
@@ -330,9 +338,7 @@ def _actions(draft: Draft) -> Html:
             tag(
                 "a",
                 "Cancel",
-                href=CONNECTORS
-                if draft.is_new
-                else f"/ui/connector?{urlencode({'name': draft.name, 'tab': 'config'})}",
+                href=CONNECTORS if draft.is_new else connector_url(draft.name, "config"),
             ),
             class_="bulk",
             role="group",

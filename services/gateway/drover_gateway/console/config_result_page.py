@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -14,6 +13,8 @@ from drover_gateway.console.config_form_page import form_path, hidden_html
 from drover_gateway.console.frame import Visit, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.json_texts import members_of
+from drover_gateway.console.links import connector_url, edit_url
+from drover_gateway.console.parts import table_html
 
 _CELL_MAX_CHARS = 2_000
 _COLUMNS_MAX = 20
@@ -167,7 +168,6 @@ def conflict_html(visit: Visit, draft: Draft, base: Draft, conflict: Conflict, s
 
 def written_html(name: str, revision: int, text: str) -> Html:
     """The result of a write."""
-    query = urlencode({"name": name})
     return join(
         tag(
             "p",
@@ -176,8 +176,8 @@ def written_html(name: str, revision: int, text: str) -> Html:
             class_="good",
             role="status",
         ),
-        tag("p", tag("a", "To the connector", href=f"/ui/connector?{query}")),
-        tag("p", tag("a", "Edit its config", href=f"/ui/connector/edit?{query}")),
+        tag("p", tag("a", "To the connector", href=connector_url(name))),
+        tag("p", tag("a", "Edit its config", href=edit_url(name))),
     )
 
 
@@ -221,7 +221,7 @@ def _changes_html(plan: pb.PlanConnectorConfigResponse) -> Html:
     return tag(
         "section",
         tag("h2", f"{count:,} {'setting changes' if count == 1 else 'settings change'}"),
-        _table("Settings that change", ("Setting", "Now", "Then"), rows),
+        _values_table("Settings that change", ("Setting", "Now", "Then"), rows),
         tag("p", f"and {left:,} more") if left else None,
     )
 
@@ -240,25 +240,13 @@ def _differences_html(conflict: Conflict) -> Html:
     return tag(
         "section",
         tag("h2", "The differences"),
-        _table("Settings that differ", heads, rows),
+        _values_table("Settings that differ", heads, rows),
         tag("p", f"and {left:,} more") if left else None,
     )
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Html]) -> Html:
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag("caption", caption, class_="quiet"),
-            tag("thead", tag("tr", *(tag("th", each, scope="col") for each in heads))),
-            tag("tbody", *rows),
-        ),
-        class_="wide values",
-        tabindex=0,
-        role="group",
-        aria_label=caption,
-    )
+def _values_table(caption: str, heads: Sequence[str], rows: Sequence[Html]) -> Html:
+    return table_html(caption, heads, rows, class_="wide values")
 
 
 def _value_cell(value: str | None) -> Html:
@@ -296,7 +284,7 @@ def _step_html(preview: Preview, index: int, step: str) -> Html | None:
         if has_target:
             cells.append(row.target)
         lines.append(tag("tr", place, *(tag("td", tag("bdi", _cut(each))) for each in cells)))
-    return tag("section", tag("h2", step), _table(f"Records after {step}", heads, lines))
+    return tag("section", tag("h2", step), _values_table(f"Records after {step}", heads, lines))
 
 
 def _record_at(row: PreviewedRow, index: int) -> PreviewedRecord | None:

@@ -13,11 +13,11 @@ from drover_gateway.console.connector_figures_page import figures_html
 from drover_gateway.console.connector_history import HistoryPages
 from drover_gateway.console.connector_offsets import OffsetsPages
 from drover_gateway.console.connectors import decoded_name
-from drover_gateway.console.frame import CONNECTORS, LIVE, notice, page
+from drover_gateway.console.frame import CONNECTOR, CONNECTORS, LIVE, notice, page
 from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.http import Form, PageError, Response
+from drover_gateway.console.links import connector_url, dead_letters_url
 from drover_gateway.console.pages import Context, Pages, Request, redirect
-from drover_gateway.console.rows import CONNECTOR_PATH, connector_url
 from drover_gateway.views import View
 
 #: The page is shown with what the gateway has in memory if a worker needs longer.
@@ -36,7 +36,7 @@ class ConnectorPages(Pages):
         self.routes = {
             **self._history.routes,
             **self._offsets.routes,
-            ("GET", CONNECTOR_PATH): self._connector,
+            ("GET", CONNECTOR): self._connector,
             ("POST", html.RESTART_TASK): self._confirm_restart,
             ("POST", html.RESTART_TASK_RUN): self._restart,
         }
@@ -59,7 +59,7 @@ class ConnectorPages(Pages):
             case "topics":
                 return await self._topics(request, name)
             case "dead-letters":
-                return redirect(html.dead_letters_url(name))
+                return redirect(dead_letters_url(name))
         raise PageError(404, "There is no such tab", f"Tabs are {', '.join(html.TABS)}.")
 
     async def _overview(self, request: Request, name: str) -> Response:

@@ -10,9 +10,9 @@ from drover.codec.common import decode_timestamp
 from drover.model.secrets import is_mask
 from drover_gateway.console.actions import cli_command, grpc_command
 from drover_gateway.console.connectors_page import form_value, time_html
-from drover_gateway.console.frame import Visit, commands, notice
+from drover_gateway.console.frame import CONNECTOR, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
-from drover_gateway.console.rows import CONNECTOR_PATH, connector_url
+from drover_gateway.console.links import connector_url
 
 ROLLBACK = "/ui/connector/rollback"
 #: The maximum number of changes of a page.
@@ -151,7 +151,7 @@ def done_html(name: str, revision: int, connector: pb.Connector, *, created: boo
 def rollback_url(name: str, revision: int) -> str:
     """The page with the difference to a revision."""
     query = urlencode({"name": name, "tab": "history", "revision": revision})
-    return f"{CONNECTOR_PATH}?{query}"
+    return f"{CONNECTOR}?{query}"
 
 
 def _configs_before(

@@ -9,8 +9,8 @@ from drover_gateway.console.actions import RESUME, STOP, Action, cli_command, gr
 from drover_gateway.console.connectors_page import CONFIRM, form_value
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
+from drover_gateway.console.links import connector_url
 from drover_gateway.console.offset_edits import Conflict, Edit, field_of, is_of_sink, readable
-from drover_gateway.console.rows import connector_url
 
 EDIT, EDIT_RUN = "/ui/connector/offsets/edit", "/ui/connector/offsets/edit/run"
 RESET, RESET_RUN = "/ui/connector/offsets/reset", "/ui/connector/offsets/reset/run"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from drover.api.common.v1 import activity_pb2
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -14,10 +13,10 @@ from drover_gateway.console.actions import ACTIONS, cli_command, grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
 from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
-from drover_gateway.console.rows import Row, State, connector_url, row_of, state_of
+from drover_gateway.console.links import connector_url, dead_letters_url, edit_url, topic_url
+from drover_gateway.console.rows import Row, State, row_of, state_of
 
 RESTART_TASK, RESTART_TASK_RUN = "/ui/connector/restart-task", "/ui/connector/restart-task/run"
-EDIT, DEAD_LETTERS, TOPIC = "/ui/connector/edit", "/ui/dead-letters", "/ui/topic"
 TABS: Mapping[str, str] = {
     "overview": "Overview",
     "config": "Config",
@@ -68,17 +67,12 @@ def tabs_html(name: str, current: str) -> Html:
         )
         for key, label in TABS.items()
     ]
-    edit = tag("li", tag("a", "Edit", href=f"{EDIT}?{urlencode({'name': name})}"))
+    edit = tag("li", tag("a", "Edit", href=edit_url(name)))
     return tag("nav", tag("ul", *links, edit), aria_label="Connector", class_="pages tabs")
 
 
 def _tab_url(name: str, key: str) -> str:
     return connector_url(name, "" if key == "overview" else key)
-
-
-def dead_letters_url(name: str) -> str:
-    """The page with a connector's dead letters."""
-    return f"{DEAD_LETTERS}?{urlencode({'connector': name})}"
 
 
 def overview_html(visit: Visit, seen: Seen, figures: Html, version: str, now_ms: int) -> Html:
@@ -128,8 +122,7 @@ def removed_parts(name: str) -> dict[str, Html]:
 def topics_html(name: str, topics: Sequence[str]) -> Html:
     """The tab with the topics that the connector has used."""
     items = [
-        tag("li", tag("a", tag("bdi", each), href=f"{TOPIC}?{urlencode({'name': each})}"))
-        for each in topics[:TOPICS_MAX]
+        tag("li", tag("a", tag("bdi", each), href=topic_url(each))) for each in topics[:TOPICS_MAX]
     ]
     left_out = len(topics) - TOPICS_MAX
     if not items:

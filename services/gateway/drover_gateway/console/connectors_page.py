@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 from drover_gateway.console.actions import ACTIONS, DELETE, Action, Effect, Result
-from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
+from drover_gateway.console.frame import CONNECTORS, NEW_CONNECTOR, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
-from drover_gateway.console.rows import PAGE_ROWS, Filters, Row, State, Summary, connector_url
+from drover_gateway.console.links import connector_url
+from drover_gateway.console.rows import PAGE_ROWS, Filters, Row, State, Summary
 
 CONFIRM, RUN = "/ui/connectors/confirm", "/ui/connectors/run"
 _PIECE_ROWS = 100
@@ -125,7 +126,7 @@ def filters_html(filters: Filters, summary: Summary) -> Html:
         _select("Order", "sort", filters.sort, {}, _SORT_LABELS),
         tag("button", "Apply"),
         tag("a", "Clear", href=CONNECTORS) if not filters.selects_all else None,
-        tag("a", "New connector", href="/ui/connector/new"),
+        tag("a", "New connector", href=NEW_CONNECTOR),
         tag("fieldset", tag("legend", "State"), *states, class_="states"),
         action=CONNECTORS,
         method="get",

@@ -26,12 +26,11 @@ from drover.model.letter_states import (
     within,
 )
 from drover_gateway.console import dead_letters_page as html
-from drover_gateway.console.frame import TOPICS, page
+from drover_gateway.console.frame import DEAD_LETTERS, TOPICS, page
 from drover_gateway.console.html import Node
 from drover_gateway.console.http import PageError, Response
 from drover_gateway.console.letter_groups import (
     CHECK,
-    DEAD_LETTERS,
     DISCARD,
     PROGRESS,
     REPLAY,

@@ -27,8 +27,9 @@ from drover_gateway.console.letter_groups import (
     list_url,
     origin_of,
 )
+from drover_gateway.console.links import connector_url, topic_url
+from drover_gateway.console.parts import table_html
 from drover_gateway.console.topic_page import part_html, time_text
-from drover_gateway.console.topics_page import connector_url, topic_url
 
 _MESSAGE_MAX_CHARS = 200
 _SKIPPED_SHOWN = 100
@@ -533,23 +534,6 @@ def _back(selection: Selection) -> str:
 
 def _hidden(fields: Iterable[tuple[str, str]]) -> list[Html]:
     return [tag("input", type="hidden", name=name, value=value) for name, value in fields]
-
-
-def table_html(caption: str, head: Sequence[str], rows: Sequence[Html]) -> Html:
-    """A table that scrolls if it is wide."""
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag("caption", caption, class_="quiet"),
-            tag("thead", tag("tr", *(tag("th", each, scope="col") for each in head))),
-            tag("tbody", *rows),
-        ),
-        class_="wide",
-        tabindex=0,
-        role="group",
-        aria_label=caption,
-    )
 
 
 def _short(text: str) -> str:

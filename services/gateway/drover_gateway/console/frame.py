@@ -9,7 +9,8 @@ from drover_gateway.console.static_files import ICON_URL, SCRIPT_URL, STYLE_URL
 
 HOME, CONNECTORS, SIGN_IN = "/ui/", "/ui/connectors", "/ui/sign-in"
 SIGN_OUT, THEME, LIVE = "/ui/sign-out", "/ui/theme", "/ui/live"
-CONNECTOR = "/ui/connector"
+CONNECTOR, EDIT_CONNECTOR = "/ui/connector", "/ui/connector/edit"
+DEAD_LETTERS = "/ui/dead-letters"
 TOPICS, TOPIC = "/ui/topics", "/ui/topic"
 WORKERS, REBALANCES, AUDIT = "/ui/workers", "/ui/rebalances", "/ui/audit"
 PLUGINS, PLUGIN, NEW_CONNECTOR = "/ui/plugins", "/ui/plugin", "/ui/connector/new"

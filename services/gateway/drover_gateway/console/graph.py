@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drover_gateway.console.rows import Filters, Row, State, connector_url
+from drover_gateway.console.links import connector_url
+from drover_gateway.console.rows import Filters, Row, State
 
 #: With more nodes, connectors are grouped by class and topics by the groups that use them.
 NODES_MAX = 200

@@ -13,10 +13,10 @@ from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.dead_letters import CONNECTOR_HEADER, HEADER_PREFIX, ReplayRange
 from drover.model.letter_states import LetterState, Offsets, StatesNow, offsets_of_ranges
+from drover_gateway.console.frame import DEAD_LETTERS
 from drover_gateway.console.http import Form, PageError
 from drover_gateway.console.record_windows import grpc_command
 
-DEAD_LETTERS = "/ui/dead-letters"
 CHECK, RUN, PROGRESS = f"{DEAD_LETTERS}/check", f"{DEAD_LETTERS}/run", f"{DEAD_LETTERS}/progress"
 REPLAY, DISCARD = "replay", "discard"
 _STAGE, _CLASS = f"{HEADER_PREFIX}stage", f"{HEADER_PREFIX}exception.class.name"
@@ -164,7 +164,7 @@ class Selection:
     Attributes:
         connector: The connector.
         cause: Only dead letters with this cause; None for all.
-        letters: Only these dead letters, each by partition and offset; empty for all.
+        letters: The places of the selected dead letters, as partition and offset; empty for all.
         repair: What is changed of the only one before it is replayed.
     """
 

@@ -10,7 +10,8 @@ from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import commands, notice
 from drover_gateway.console.graph import NODE_HEIGHT, NODE_WIDTH, Graph, Node, Placed
 from drover_gateway.console.html import Html, join, tag
-from drover_gateway.console.rows import Filters, Row, State, Summary, Totals, connector_url
+from drover_gateway.console.links import connector_url
+from drover_gateway.console.rows import Filters, Row, State, Summary, Totals
 from drover_gateway.console.shown import Shown
 
 _FAILED_SHOWN = 10

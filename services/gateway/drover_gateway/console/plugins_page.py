@@ -12,6 +12,7 @@ from drover.errors import DroverError
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import PLUGIN, PLUGINS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
+from drover_gateway.console.parts import search_html
 
 CONFIRM, RUN = "/ui/plugins/confirm", "/ui/plugins/run"
 _KINDS: Mapping[str, str] = {
@@ -49,7 +50,7 @@ def plugins_html(visit: Visit, found: pb.ListPluginsResponse, text: str) -> Html
         else tag("p", "Install a package with plugins on each worker, and reload them."),
     )
     return join(
-        _search(text),
+        search_html("Class contains", PLUGINS, text, class_="plain-filters"),
         _silent(found),
         *(sections or [nothing]),
         _reload_form(visit, found),
@@ -170,24 +171,6 @@ def _silent(found: pb.ListPluginsResponse) -> Html | None:
         "These workers did not answer, so their plugins are missing: ",
         tag("bdi", names),
         class_="bad",
-    )
-
-
-def _search(text: str) -> Html:
-    return tag(
-        "form",
-        tag(
-            "label",
-            "Class contains",
-            tag("input", type="search", name="q", value=text, autocomplete="off"),
-        ),
-        tag("button", "Apply"),
-        tag("a", "Clear", href=PLUGINS) if text else None,
-        action=PLUGINS,
-        method="get",
-        role="search",
-        class_="plain-filters",
-        aria_label="Filters",
     )
 
 

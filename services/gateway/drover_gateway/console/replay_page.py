@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from drover.model.letter_states import LetterState
-from drover_gateway.console.dead_letters_page import table_html
 from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.letter_groups import Group, list_url
+from drover_gateway.console.parts import table_html
 
 _COLUMNS = ("Cause", "Stage", "Replayed", "Left")
 

@@ -13,10 +13,8 @@ from drover.codec.connect import decode_connector_type
 from drover.codec.failures import decode_failures
 from drover.model.failures import Failure
 from drover.model.failures import summary_of as summary_of_trace
+from drover_gateway.console.frame import CONNECTORS
 
-PATH = "/ui/connectors"
-#: The page of one connector.
-CONNECTOR_PATH = "/ui/connector"
 #: The number of rows of a page.
 PAGE_ROWS = 1_000
 _CAUSE_MAX_CHARS = 200
@@ -46,11 +44,6 @@ _BY_VALUE = {each.value: each for each in State}
 _ORDER = {state: at for at, state in enumerate(State)}
 #: If the connector runs, the state of its tasks that matters most is shown.
 _WORSE_TASKS = (State.FAILED, State.RESTARTING, State.UNASSIGNED)
-
-
-def connector_url(name: str, tab: str = "") -> str:
-    """The page of a connector; the name is in the query, since a path cannot contain every name."""
-    return f"{CONNECTOR_PATH}?{urlencode({'name': name, **({'tab': tab} if tab else {})})}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +240,7 @@ class Filters:
         """The page with some other values; the first page unless one is given."""
         changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
         query = urlencode(changed.fields())
-        return f"{PATH}?{query}" if query else PATH
+        return f"{CONNECTORS}?{query}" if query else CONNECTORS
 
     def accepts(self, row: Row) -> bool:
         """Whether a row is shown."""

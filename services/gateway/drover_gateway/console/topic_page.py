@@ -9,15 +9,10 @@ from drover.errors import DroverError, InvalidArgumentError, PermissionDeniedErr
 from drover_gateway.console.frame import TOPIC, TOPICS, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.json_texts import document_of, indented, kind_of
+from drover_gateway.console.links import connector_url, dead_letters_url
 from drover_gateway.console.record_reads import READ_S, Records
 from drover_gateway.console.record_windows import CONVERTERS, COUNTS, RecordWindow
-from drover_gateway.console.topics_page import (
-    Uses,
-    connector_url,
-    dead_letters_url,
-    records_of,
-    retention_text,
-)
+from drover_gateway.console.topics_page import Uses, records_of, retention_text
 
 _PARTITIONS_SHOWN = 100
 _PARTITIONS_OPEN = 12

@@ -6,8 +6,10 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 from drover.api.common.v1.topics_pb2 import TopicDescription
-from drover_gateway.console.frame import TOPIC, TOPICS, commands, notice
+from drover_gateway.console.frame import TOPICS, commands, notice
 from drover_gateway.console.html import Html, Node, tag
+from drover_gateway.console.links import connector_url, dead_letters_url, topic_url
+from drover_gateway.console.parts import search_html
 
 #: The number of topics of a page; each needs a call of a worker.
 PAGE_TOPICS = 100
@@ -45,40 +47,11 @@ class TopicList:
     commands: Html
 
 
-def topic_url(name: str) -> str:
-    """The page of a topic."""
-    return f"{TOPIC}?{urlencode({'name': name})}"
-
-
-def connector_url(name: str) -> str:
-    """The page of a connector."""
-    return f"/ui/connector?{urlencode({'name': name})}"
-
-
-def dead_letters_url(name: str) -> str:
-    """The page with the dead letters of a connector."""
-    return f"/ui/dead-letters?{urlencode({'connector': name})}"
-
-
 def list_html(
     topics: Sequence[ListedTopic], text: str, number: int, pages: int, found: int, total: int
 ) -> TopicList:
     """The list: page ``number`` of ``pages``, of the ``found`` topics whose names have ``text``."""
-    search = tag(
-        "form",
-        tag(
-            "label",
-            "Name contains",
-            tag("input", type="search", name="q", value=text, autocomplete="off"),
-        ),
-        tag("button", "Apply"),
-        tag("a", "Clear", href=TOPICS) if text else None,
-        action=TOPICS,
-        method="get",
-        role="search",
-        id="filters",
-        aria_label="Filters",
-    )
+    search = search_html("Name contains", TOPICS, text, id="filters")
     count = f"{found:,} of {total:,} topics" if text else f"{total:,} topics"
     results = tag(
         "div",
