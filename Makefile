@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
+.PHONY: help setup installed lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -16,24 +16,33 @@ check-python:
 	@$(or $(PYTHON),false) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "Drover needs Python 3.11 or newer with venv and pip: install it, or name it with make PYTHON=..." >&2; exit 1; }
 
-check-java: setup
+check-java: installed
 	@$(BIN)/python -m drover.local.java_check
 
 PROJECTS := shared services/coordinator services/config-store services/status-store services/worker services/gateway
 
-$(VENV)/.installed: pyproject.toml requirements.lock $(PROJECTS:=/pyproject.toml) | check-python
+EXTRAS := jdbc,postgres,lakehouse,objects,http,avro,protobuf,sql
+LOCKED := requirements.lock deploy/install.py deploy/needed.py $(PROJECTS:=/pyproject.toml)
+
+# what `make run` needs; the tools of the repository are added by `make setup`
+$(VENV)/.installed: $(LOCKED) | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing what Drover needs into $(VENV) (a few minutes the first time)"
-	@$(BIN)/python deploy/needed.py requirements.lock pip setuptools hatchling editables > $(VENV)/tools.txt
-	@$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: --requirement $(VENV)/tools.txt
-	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation --requirement requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation $(patsubst %,--editable %,$(PROJECTS))
+	@echo "installing what Drover needs into $(VENV) (half a minute the first time)"
+	@$(BIN)/python -m deploy.install requirements.lock grpcio-tools mypy-protobuf \
+	  'shared/pyproject.toml[spark,$(EXTRAS)]' 'services/gateway/pyproject.toml[mcp]' $(PROJECTS:%=--project %)
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml $(VENV)/.installed
+	@echo "installing the tools of the repository into $(VENV)"
+	@$(BIN)/python -m deploy.install requirements.lock --all
 	@touch $@
 
 $(STUBS): $(VENV)/.installed protos/generate.py $(shell find protos -name '*.proto')
 	@$(BIN)/python protos/generate.py
 
-setup: $(VENV)/.installed $(STUBS) ## install everything into .venv
+installed: $(VENV)/.installed $(STUBS)
+
+setup: installed $(VENV)/.tools ## install everything into .venv
 
 proto: $(VENV)/.installed ## generate the gRPC stubs
 	@$(BIN)/python protos/generate.py
@@ -43,20 +52,20 @@ wheels: setup ## build every distribution into dist/
 	@for each in $(PROJECTS); do $(BIN)/python -m build --wheel --no-isolation --quiet --outdir dist $$each || exit 1; done
 	@ls dist
 
-run: setup check-java ## the main job: real data through a whole cluster, with workers killed on the way
+run: installed check-java ## the main job: real data through a whole cluster, with workers killed on the way
 	@$(BIN)/python -m examples.flights
 
-up: setup check-java ## keep an embedded cluster running in the foreground (Ctrl-C stops it)
+up: installed check-java ## keep an embedded cluster running in the foreground (Ctrl-C stops it)
 	@$(BIN)/drover up
 
-down: setup ## stop what `make up` or `make run` left; its data stays
+down: installed ## stop what `make up` or `make run` left; its data stays
 	@$(BIN)/drover down
 
-clean-data: setup ## stop what `make up` or `make run` left, and delete its data
+clean-data: installed ## stop what `make up` or `make run` left, and delete its data
 	@$(BIN)/drover down --delete-data --yes
 
 PORT ?= 9092
-kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka
+kafka: installed check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka
 	@$(BIN)/python -m tests.support.kafka --port '$(PORT)'
 
 JOBS ?= 2

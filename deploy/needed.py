@@ -60,14 +60,16 @@ def needed(lock: str, wanted: Iterable[str]) -> str:
 
 
 def requirements(what: str) -> list[str]:
-    """A package itself, or the requirements of a pyproject.toml and its extras."""
+    """A package itself, or the requirements of a pyproject.toml and its extras; not Drover's own."""
     match = _REQUIREMENT.fullmatch(what)
     if match is None or not match["name"].endswith(".toml"):
         return [what]
     project = tomllib.loads(Path(match["name"]).read_text(encoding="utf-8"))["project"]
     extras = [each for each in (match["extras"] or "").split(",") if each]
     optional = [each for extra in extras for each in project["optional-dependencies"][extra]]
-    return [*project["dependencies"], *optional]
+    return [
+        each for each in (*project["dependencies"], *optional) if not each.startswith("drover-")
+    ]
 
 
 def _pairs(requirement: str) -> Iterator[tuple[str, str]]:
