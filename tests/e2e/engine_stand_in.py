@@ -47,6 +47,10 @@ def main() -> int:
         if todo == "end at work":
             with in_flight.at_work(TaskId("bad", 3)):
                 os._exit(int(argument))
+        if todo == "end after work":
+            with in_flight.at_work(argument):
+                pass
+            os._exit(3)
         if todo == "hang at work":
             threading.Thread(target=hang, args=(argument,), daemon=True).start()
             started.wait()

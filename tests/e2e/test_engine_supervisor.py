@@ -19,6 +19,7 @@ from drover.model.ids import TaskId
 from drover_worker.core.events import EndKind
 from drover_worker.engine import process_tree
 from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings, ExitCode
+from drover_worker.shell.at_work import Suspects
 from drover_worker.shell.engine_supervisor import EngineExit, EngineState, EngineSupervisor
 from tests.support.waiting import wait_until_async
 
@@ -148,7 +149,21 @@ async def test_an_end_names_what_was_at_work(
         await engine.tell("end at work", str(code))
     await wait_until_async(lambda: engine.exits)
     (ended,) = engine.exits
-    assert (ended.kind, ended.at_work, ended.exit_code) == (kind, (TaskId("bad", 3),), code)
+    assert (ended.kind, ended.suspects.at_work, ended.exit_code) == (
+        kind,
+        (TaskId("bad", 3),),
+        code,
+    )
+
+
+async def test_an_end_after_a_call_names_what_was_at_work_shortly_before(
+    engine: Supervised,
+) -> None:
+    with contextlib.suppress(UnavailableError):
+        await engine.tell("end after work", "bad")
+    await wait_until_async(lambda: engine.exits)
+    (ended,) = engine.exits
+    assert (ended.kind, ended.suspects) == (EndKind.CRASH, Suspects((), ("bad",)))
 
 
 async def test_a_kill_by_hand_accuses_nothing_that_was_not_at_work(engine: Supervised) -> None:
@@ -156,14 +171,14 @@ async def test_a_kill_by_hand_accuses_nothing_that_was_not_at_work(engine: Super
     os.kill(engine.supervisor.process_id, signal.SIGKILL)
     await wait_until_async(lambda: engine.exits)
     assert engine.exits[0].exit_code == 128 + signal.SIGKILL
-    assert (engine.exits[0].kind, engine.exits[0].at_work) == (EndKind.KILL, ())
+    assert (engine.exits[0].kind, engine.exits[0].suspects) == (EndKind.KILL, Suspects())
 
 
 async def test_a_restart_by_the_herder_accuses_nothing(engine: Supervised) -> None:
     await engine.tell("hang at work", "bad")
     await engine.supervisor.restart("by a test")
     await wait_until_async(lambda: engine.exits)
-    assert (engine.exits[0].requested, engine.exits[0].at_work) == (True, ())
+    assert (engine.exits[0].requested, engine.exits[0].suspects) == (True, Suspects())
     await asyncio.wait_for(engine.supervisor.wait_ready(), 60)
 
 
@@ -173,7 +188,7 @@ async def test_a_replacement_for_calls_that_hang_names_them(engine: Supervised) 
         await engine.tell("replace", "9 plugin calls hang")
     await wait_until_async(lambda: engine.exits)
     (ended,) = engine.exits
-    assert (ended.requested, ended.kind, ended.at_work) == (True, EndKind.CRASH, ("bad",))
+    assert (ended.requested, ended.kind, ended.suspects.at_work) == (True, EndKind.CRASH, ("bad",))
     assert ended.message == "9 plugin calls hang; it was replaced"
 
 
@@ -268,7 +283,7 @@ async def test_an_engine_that_does_not_answer_is_told_and_replaced(engine: Super
         await freezing
     assert "it was killed" in engine.exits[-1].message
     assert engine.exits[-1].kind is EndKind.CRASH
-    assert engine.exits[-1].at_work == ("spins",), "not what waits for the interpreter"
+    assert engine.exits[-1].suspects.at_work == ("spins",), "not what waits for the interpreter"
     await asyncio.wait_for(supervisor.wait_ready(), 60)
     await wait_until_async(lambda: supervisor.stall == "")
     assert _value(await engine.tell("echo", "a new one")) == "a new one"

@@ -30,14 +30,20 @@ class Fleet:
         return sorted(self.bad - set(self.deaths.quarantined))
 
     def end_engine_of(self, culprit: str, data: st.DataObject) -> None:
-        """The engine of a connector ends; any other connectors in it were at work as well."""
+        """The engine of a connector ends; any others in it were at work then or shortly before.
+
+        The culprit itself was at work, or shortly before.
+        """
         before = dict(self.deaths.slots)
         slot = before.get(culprit, SHARED)
         held = sorted(name for name in self.good | self.bad if before.get(name, SHARED) == slot)
         others = [name for name in held if name != culprit]
         active = data.draw(st.permutations([culprit, *draw_some(data, others)]))
+        count = data.draw(st.integers(0, len(active)))
         self.now_ms += data.draw(st.integers(1, 60_000))
-        self.deaths.record(EngineDeath(slot, "exit code 3", active, held), self.now_ms)
+        at_work, recent = active[:count], active[count:]
+        death = EngineDeath(slot, "exit code 3", at_work, held, by_itself=True, recent=recent)
+        self.deaths.record(death, self.now_ms)
         self.end_count += 1
         self.restarts.update(held)
         self.check()

@@ -46,6 +46,7 @@ from drover_worker.engine.topics.letter_repairs import (
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
 from drover_worker.engine.topics.writes import produce_records
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.at_work import Suspects
 from drover_worker.shell.engine_supervisor import EngineExit, ExitHandler, ReportHandler
 from drover_worker.shell.engines import LimitsInForce
 
@@ -120,7 +121,7 @@ class FakeEngine:
                 stderr_tail="",
                 lasting=False,
                 requested=False,
-                at_work=tuple(at_work),
+                suspects=Suspects(tuple(at_work)),
             )
         )
 

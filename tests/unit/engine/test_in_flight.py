@@ -22,7 +22,11 @@ C0, C1 = TaskId("c", 0), TaskId("c", 1)
 def marks(table: int) -> tuple[Mark, ...]:
     found = read_table(table)
     assert found is not None
-    return found
+    return tuple(each for each in found if each.ended_ns is None)
+
+
+def ended(table: int) -> tuple[Mark, ...]:
+    return tuple(each for each in read_table(table) or () if each.ended_ns is not None)
 
 
 def at_work(table: int) -> list[StatusKey]:
@@ -76,6 +80,32 @@ def test_a_mark_shows_the_plugin_call_its_start_and_its_thread(table: int) -> No
     with in_flight.at_work(C1):
         (again,) = marks(table)
     assert not again.in_call
+
+
+def test_ended_work_stays_readable_until_its_slot_is_used_again(table: int) -> None:
+    in_flight = InFlight(table)
+    for key in (C0, C1):
+        with in_flight.at_work(key, is_run=True), in_flight.plugin_call():
+            (began,) = marks(table)
+    assert [each.key for each in ended(table)] == [C0, C1]
+    assert not any(each.in_call for each in ended(table))
+    assert ended(table)[1].ended_ns is not None
+    assert ended(table)[1].started_ns > began.started_ns
+    for number in range(1_000):
+        with in_flight.at_work(TaskId("many", number)):
+            pass
+    assert not {C0, C1} & {each.key for each in ended(table)}
+
+
+def test_a_mark_shows_since_when_a_task_runs_in_the_engine(table: int) -> None:
+    in_flight = InFlight(table)
+    found = []
+    for is_run in (False, True, True, False):
+        with in_flight.at_work(C0, is_run=is_run):
+            (mark,) = marks(table)
+        found.append(mark.since_ns)
+    started, first_run, second_run, changed = found
+    assert started == first_run == second_run < changed
 
 
 def test_a_plugin_call_inside_another_piece_of_work_marks_its_own(table: int) -> None:

@@ -30,13 +30,17 @@ def end(
     unknown: bool = False,
     idle: bool = False,
     by_itself: bool = False,
+    recent: Sequence[StatusKey] = (),
 ) -> dict[StatusKey, EngineFault]:
     """The engine of a slot ends; returns the failures that count as the connector's own.
 
     ``at_work`` is held by the engine, and at work unless that is unknown or the engine is idle.
+    ``recent`` is held by it too, and was at work shortly before.
     """
     found = None if unknown else () if idle else at_work
-    return dict(deaths.record(EngineDeath(slot, WHY, found, at_work, kind, by_itself), at_ms))
+    held = (*at_work, *recent)
+    death = EngineDeath(slot, WHY, found, held, kind, by_itself, recent)
+    return dict(deaths.record(death, at_ms))
 
 
 def clock(time_ms: int) -> str:
@@ -103,6 +107,44 @@ def test_an_engine_that_ends_between_calls_accuses_its_only_connector() -> None:
     for _ in range(QUARANTINE_ENDS_MAX):
         end(deaths, A0, slot="quarantine/a", idle=True, by_itself=True)
     assert deaths.quarantined["a"].stopped
+
+
+def test_the_only_connector_that_worked_shortly_before_the_ends_is_named() -> None:
+    deaths = EngineDeaths()
+    assert end(deaths, recent=[A0]) == {}
+    assert deaths.slots == {"a": "suspects/1"}
+    assert set(end(deaths, slot="suspects/1", recent=[A0])) == {A0}
+    assert deaths.slots == {"a": "quarantine/a"}
+
+
+def test_of_several_that_worked_shortly_before_the_most_suspicious_is_tested_first() -> None:
+    deaths = EngineDeaths()
+    end(deaths, recent=[A0, B0, C0])
+    assert deaths.slots == {"a": "suspects/1"}
+    end(deaths, recent=[C0, B0])
+    assert deaths.slots == {"c": "suspects/1", "b": "suspects/2"}
+
+
+def test_one_at_work_while_others_worked_shortly_before_is_tested_but_never_named_for_it() -> None:
+    deaths = EngineDeaths()
+    end(deaths, A0, recent=[B0, C0])
+    assert deaths.slots == {"a": "suspects/1"}
+    end(deaths, B0, recent=[C0])
+    assert deaths.slots == {"a": "suspects/1", "b": "suspects/2"}
+    for _ in range(6):
+        end(deaths, A0, recent=[B0, C0])
+        assert not deaths.quarantined
+    by_itself = EngineDeaths()
+    end(by_itself, A0, recent=[B0, C0])
+    assert set(end(by_itself, A0, slot="suspects/1")) == {A0}, "alone in its engine"
+
+
+def test_one_at_work_among_suspects_of_an_engine_is_separated_from_the_others() -> None:
+    deaths = EngineDeaths()
+    end(deaths, A0, B0, C0, D0)
+    end(deaths, B0, C0, D0)
+    end(deaths, C0, slot="suspects/1", recent=[B0])
+    assert deaths.slots == {"c": "suspects/1", "b": "suspects/2"}
 
 
 def test_if_it_is_unknown_what_was_at_work_everything_in_that_engine_is_suspected() -> None:

@@ -48,6 +48,7 @@ class EngineLost:
         kind: How it ended.
         engine: Which engine; connectors and tasks in other engines continue.
         by_itself: Whether the end was not requested, and no other process killed the engine.
+        recent: The others that worked shortly before the end, the most suspicious first.
     """
 
     reason: str
@@ -55,6 +56,7 @@ class EngineLost:
     kind: EndKind = EndKind.CRASH
     engine: EngineSlot = SHARED
     by_itself: bool = False
+    recent: Sequence[StatusKey] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The engine marks each connector and task that has a batch or a plugin call in flight, in a table of
 slots in a memory file that the herder creates. When the engine ended, the herder reads which ones
-were at work. Marking takes microseconds and no system call.
+were at work, and which ones were at work last. Marking takes microseconds and no system call.
 """
 
 import mmap
@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,14 +21,17 @@ from drover.model.status import StatusKey
 
 _SLOT_COUNT = 512
 #: Values of a slot's flag.
-_UNUSED, _USED = range(2)
+_UNUSED, _USED, _ENDED = range(3)
+#: Values of the byte about its plugin.
+_NO_CALL, _CALLED, _DAMAGED = range(3)
 _UTF8_BYTES_MAX = 4
-#: A slot: flag, whether a plugin call runs, then _HEAD and the key "task number:connector name".
+#: A slot: flag, the byte about its plugin, then _HEAD and the key "task number:connector name".
 _FLAG_BYTES, _CALL_BYTES = 1, 1
-#: Whether the task has completed a run; the start; the thread; the length of the key.
-_HEAD = struct.Struct("<?qIH")
+#: When the work started or ended; whether the task has completed a run; since when it is known;
+#: the thread; the length of the key.
+_HEAD = struct.Struct("<q?qIH")
 _HEAD_START = _FLAG_BYTES + _CALL_BYTES
-_STARTED, _STARTED_START = struct.Struct("<q"), _HEAD_START + struct.calcsize("<?")
+_TIME = struct.Struct("<q")
 _TEXT_START = _HEAD_START + _HEAD.size
 _SLOT_BYTES = _TEXT_START + len("1000000:") + CONNECTOR_NAME_MAX_CHARS * _UTF8_BYTES_MAX
 _TABLE_BYTES = _SLOT_COUNT * _SLOT_BYTES
@@ -35,7 +39,7 @@ _TABLE_BYTES = _SLOT_COUNT * _SLOT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A connector or task at work.
+    """A connector or task that is at work, or was.
 
     Attributes:
         key: The connector or task.
@@ -43,6 +47,9 @@ class Mark:
         in_call: Code of its plugin is being called on the driver.
         started_ns: When the work or its last plugin call started, by a monotonic clock.
         thread_id: The kernel's id of the thread.
+        since_ns: When it was started in this engine, or last called outside of its runs.
+        ended_ns: When the work ended; None while it is at work.
+        has_damaged: Its plugin has damaged the process, which therefore ends.
     """
 
     key: StatusKey
@@ -50,6 +57,9 @@ class Mark:
     in_call: bool
     started_ns: int
     thread_id: int
+    since_ns: int = 0
+    ended_ns: int | None = None
+    has_damaged: bool = False
 
 
 class InFlight:
@@ -59,9 +69,12 @@ class InFlight:
         """``descriptor`` is the herder's memory file; without one nothing is marked."""
         self._table = mmap.mmap(descriptor, _TABLE_BYTES) if descriptor is not None else None
         self._lock = threading.Lock()
-        self._free = list(range(_SLOT_COUNT)) if self._table is not None else []
+        #: The slot that was released first is used first, so that ended work is readable longest.
+        self._free = deque(range(_SLOT_COUNT) if self._table is not None else ())
         #: Tasks that have completed a run.
         self._seasoned: set[StatusKey] = set()
+        #: See ``Mark.since_ns``.
+        self._since_ns: dict[StatusKey, int] = {}
         #: Keys that stay marked after their work ends.
         self._kept: set[StatusKey] = set()
         #: The slot of the work on this thread.
@@ -76,10 +89,14 @@ class InFlight:
             yield
             return
         text = _encode(key)
+        now_ns = time.monotonic_ns()
+        since_ns = self._since_ns.setdefault(key, now_ns) if is_run else now_ns
+        self._since_ns[key] = since_ns
         thread_id = threading.get_native_id()
-        head = (key in self._seasoned, time.monotonic_ns(), thread_id, len(text))
+        table[start] = _UNUSED
+        head = (now_ns, key in self._seasoned, since_ns, thread_id, len(text))
         _HEAD.pack_into(table, start + _HEAD_START, *head)
-        table[start + _FLAG_BYTES] = False
+        table[start + _FLAG_BYTES] = _NO_CALL
         table[start + _TEXT_START : start + _TEXT_START + len(text)] = text
         # the flag is written last: a set flag means that the slot is complete
         table[start] = _USED
@@ -89,7 +106,8 @@ class InFlight:
         finally:
             self._local.start = outer
             if key not in self._kept:
-                table[start] = _UNUSED
+                _TIME.pack_into(table, start + _HEAD_START, time.monotonic_ns())
+                table[start] = _ENDED
                 with self._lock:
                     if is_run:
                         self._seasoned.add(key)
@@ -104,15 +122,15 @@ class InFlight:
         """
         table, start = self._table, getattr(self._local, "start", None)
         if table is not None and start is not None:
-            _STARTED.pack_into(table, start + _STARTED_START, time.monotonic_ns())
-            table[start + _FLAG_BYTES] = True
+            _TIME.pack_into(table, start + _HEAD_START, time.monotonic_ns())
+            table[start + _FLAG_BYTES] = _CALLED
         try:
             yield
         finally:
             if os.getpid() != self._process_id:
                 os._exit(0)
             if table is not None and start is not None:
-                table[start + _FLAG_BYTES] = False
+                table[start + _FLAG_BYTES] = _NO_CALL
 
     def keep(self, key: StatusKey) -> None:
         """Leave ``key`` marked, because the engine is about to end during its current work."""
@@ -120,7 +138,7 @@ class InFlight:
 
     def _take_slot(self) -> int | None:
         with self._lock:
-            return self._free.pop() * _SLOT_BYTES if self._free else None
+            return self._free.popleft() * _SLOT_BYTES if self._free else None
 
 
 def new_table() -> int:
@@ -131,19 +149,32 @@ def new_table() -> int:
 
 
 def read_table(descriptor: int) -> tuple[Mark, ...] | None:
-    """The connectors and tasks at work; None when the table was full, as some may be missing."""
+    """The connectors and tasks at work, and the last ones that were; None when all slots of the
+    table were in use, as some may be missing.
+    """
     with mmap.mmap(descriptor, _TABLE_BYTES, prot=mmap.PROT_READ) as table:
-        marked = [start for start in range(0, _TABLE_BYTES, _SLOT_BYTES) if table[start]]
-        return (
-            tuple(_mark_at(table, start) for start in marked) if len(marked) < _SLOT_COUNT else None
-        )
+        flags = {start: table[start] for start in range(0, _TABLE_BYTES, _SLOT_BYTES)}
+        if all(flag == _USED for flag in flags.values()):
+            return None
+        return tuple(_mark_at(table, start, flag) for start, flag in flags.items() if flag)
 
 
-def _mark_at(table: mmap.mmap, start: int) -> Mark:
-    is_seasoned, started_ns, thread_id, length = _HEAD.unpack_from(table, start + _HEAD_START)
+def _mark_at(table: mmap.mmap, start: int, flag: int) -> Mark:
+    time_ns, is_seasoned, since_ns, thread_id, length = _HEAD.unpack_from(
+        table, start + _HEAD_START
+    )
     text = table[start + _TEXT_START : start + _TEXT_START + length]
-    in_call = bool(table[start + _FLAG_BYTES])
-    return Mark(_decode(text), is_seasoned, in_call, started_ns, thread_id)
+    call = table[start + _FLAG_BYTES]
+    return Mark(
+        key=_decode(text),
+        is_seasoned=is_seasoned,
+        in_call=call == _CALLED,
+        started_ns=time_ns,
+        thread_id=thread_id,
+        since_ns=since_ns,
+        ended_ns=time_ns if flag == _ENDED else None,
+        has_damaged=call == _DAMAGED,
+    )
 
 
 def _encode(key: StatusKey) -> bytes:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -91,6 +92,7 @@ class EngineChild:
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
         self._in_flight: int | None = None
+        self._ended_ns: int | None = None
         self._group: ControlGroup | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
@@ -123,7 +125,7 @@ class EngineChild:
         return "\n".join(self._tail)
 
     def marks(self) -> tuple[Mark, ...] | None:
-        """What is at work now; None if unknown."""
+        """What is at work now, and what was last; None if unknown."""
         return read_table(self._in_flight) if self._in_flight is not None else None
 
     def take_in_flight(self) -> tuple[Mark, ...] | None:
@@ -135,6 +137,11 @@ class EngineChild:
             return read_table(descriptor)
         finally:
             os.close(descriptor)
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the engine ended or closed its stream, by the monotonic clock; None before."""
+        return self._ended_ns
 
     async def start(self) -> None:
         """Start the processes; does not wait for the engine."""
@@ -215,6 +222,7 @@ class EngineChild:
         """
         assert self._process is not None
         code = await self._process.wait()
+        self._note_end()
         reports, commands, stderr = self._pumps
         await asyncio.to_thread(self._sweep)
         await asyncio.wait([reports, stderr], timeout=_STDERR_LIMIT_S)
@@ -307,8 +315,9 @@ class EngineChild:
                 self.kill()
                 return
             except OSError:  # the engine ended before it read all commands
-                return
+                report = None
             if report is None:
+                self._note_end()
                 return
             try:
                 self._on_report(report)
@@ -317,6 +326,10 @@ class EngineChild:
                 log.exception(
                     "handling a report of the engine failed", report=report.WhichOneof("report")
                 )
+
+    def _note_end(self) -> None:
+        if self._ended_ns is None:
+            self._ended_ns = time.monotonic_ns()
 
     async def _pump_commands(self, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import structlog
@@ -25,7 +25,6 @@ from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.model.engines import ENGINE_MEMORY
 from drover.model.sizes import size_text
-from drover.model.status import StatusKey
 from drover_worker.core.events import EndKind
 from drover_worker.engine.in_flight import Mark
 from drover_worker.engine.log_lines import as_logged
@@ -36,7 +35,7 @@ from drover_worker.engine.settings import (
     EngineSettings,
     ExitCode,
 )
-from drover_worker.shell.at_work import busy_threads, suspects, thread_times_s
+from drover_worker.shell.at_work import Suspects, busy_threads, suspects, thread_times_s
 from drover_worker.shell.engine_child import EngineChild, write_to_stderr
 from drover_worker.shell.engines import LimitsInForce
 from drover_worker.shell.memory_kills import memory_kill_count, memory_limit_bytes
@@ -88,8 +87,8 @@ class EngineExit:
             example).
         requested: It ended because close() or restart() was called.
         kind: How it ended, if it was not requested.
-        at_work: The connectors and tasks that may be the cause, the most suspicious first; None
-            if they are unknown.
+        suspects: The connectors and tasks that may be the cause; none if the end was requested,
+            unless plugin calls hung.
     """
 
     exit_code: int
@@ -98,7 +97,7 @@ class EngineExit:
     lasting: bool
     requested: bool
     kind: EndKind = EndKind.CRASH
-    at_work: tuple[StatusKey, ...] | None = ()
+    suspects: Suspects = field(default_factory=Suspects)
 
 
 ExitHandler = Callable[[EngineExit], None]
@@ -345,7 +344,7 @@ class EngineSupervisor:
             lasting=code in LASTING_EXIT_CODES,
             requested=requested,
             kind=kind,
-            at_work=self._suspects(marks, kind, requested=requested),
+            suspects=self._suspects(marks, kind, child.ended_ns, requested=requested),
         )
         self._fail_calls(ended)
         if not ended.requested:
@@ -369,7 +368,7 @@ class EngineSupervisor:
                 self._probes_missed = 0
         self._start_failure = f"{self.stall}; it was killed"
         self._given_up = True
-        ids = [each.thread_id for each in child.marks() or ()]
+        ids = [each.thread_id for each in child.marks() or () if each.ended_ns is None]
         before = thread_times_s(ids)
         await asyncio.sleep(_OBSERVED_S)
         self._busy_threads = busy_threads(before, thread_times_s(ids))
@@ -412,13 +411,19 @@ class EngineSupervisor:
             self._on_log_line(logged)
 
     def _suspects(
-        self, marks: tuple[Mark, ...] | None, kind: EndKind, *, requested: bool
-    ) -> tuple[StatusKey, ...] | None:
+        self,
+        marks: tuple[Mark, ...] | None,
+        kind: EndKind,
+        ended_ns: int | None,
+        *,
+        requested: bool,
+    ) -> Suspects:
         """What may have ended the engine; after a replacement, the plugin calls that hang."""
         if not requested:
-            return suspects(marks, kind, self._busy_threads)
+            by_itself = None if self._given_up else ended_ns
+            return suspects(marks, kind, self._busy_threads, ended_ns=by_itself)
         hung = [each for each in marks or () if each in self._hung]
-        return () if self._closing else suspects(hung, kind)
+        return Suspects() if self._closing else suspects(hung, kind)
 
     async def _replace(self, reason: str) -> None:
         self._start_failure = f"{reason}; it was replaced"

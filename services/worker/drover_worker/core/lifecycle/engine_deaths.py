@@ -6,6 +6,10 @@ from the others: the engine that ends next contains the culprit. Groups of suspe
 one connector is alone. A connector that alone was at work at two consecutive ends is the culprit.
 It then runs in quarantine, in a separate engine, and is stopped when that engine ends repeatedly.
 
+Code may also end the engine a moment after its call, such as by closing the engine's descriptors.
+What worked shortly before an end is therefore suspected too, after what was at work. One connector
+at work is then evidence, but names it only if the engine contained no other suspect.
+
 At most ``_SUSPECT_SLOTS`` engines are used at a time, besides one for each connector in quarantine.
 """
 
@@ -46,6 +50,7 @@ class EngineDeath:
         held: All connectors and tasks that ran in the engine.
         kind: How it ended.
         by_itself: Whether the end was not requested, and no other process killed the engine.
+        recent: The others that worked shortly before the end, the most suspicious first.
     """
 
     slot: str
@@ -54,6 +59,7 @@ class EngineDeath:
     held: Sequence[StatusKey]
     kind: EndKind = EndKind.CRASH
     by_itself: bool = False
+    recent: Sequence[StatusKey] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +137,12 @@ class EngineDeaths:
     def record(self, death: EngineDeath, now_ms: int) -> Mapping[StatusKey, EngineFault]:
         """Judge an end and change ``slots``; returns the failures of the culprit's own work."""
         self.release_due(now_ms)
-        active = _connectors_of(death.held if death.at_work is None else death.at_work)
+        at_work = _connectors_of(death.held if death.at_work is None else death.at_work)
+        active = _connectors_of((*at_work, *death.recent))
         is_apart = death.slot in _SUSPECT_SLOTS or death.slot.startswith(_QUARANTINE)
-        if not active and death.by_itself and is_apart:
-            # code that ran before, such as code that closed the engine's descriptors, can end the
-            # engine later; in an engine with one connector only this connector's code has run
-            held = _connectors_of(death.held)
-            active = held if len(held) == 1 else []
+        held = _connectors_of(death.held)
+        if not active and death.by_itself and is_apart and len(held) == 1:
+            active = held  # only its code has run in this engine
         if not active:
             return {}
         if death.slot not in (SHARED_SLOT, *_SUSPECT_SLOTS):
@@ -145,6 +150,9 @@ class EngineDeaths:
         self._last_ms = now_ms
         if len(active) == 1:
             return self._record_alone(death, active[0], now_ms)
+        if len(at_work) == 1 and death.slot == SHARED_SLOT and at_work[0] not in self._alone:
+            self._suspect(at_work[0], now_ms, others=active[1:])
+            return {}
         for name in active:
             self._alone.pop(name, None)
         if death.slot in self._groups:
@@ -210,6 +218,13 @@ class EngineDeaths:
         self.quarantined[name] = Quarantine(now_ms, count, death.reason)
         return _faults(death, name, EngineFault(_named_trace(death, count)))
 
+    def _suspect(self, name: str, now_ms: int, others: Sequence[str]) -> None:
+        """Test alone the only connector at work; ``others`` worked shortly before."""
+        known = [each for each in others if each in self._shared_suspects]
+        self._alone[name] = _Alone(1, now_ms)
+        self._isolate(name, confirmed=False)
+        self._shared_suspects = tuple(known or others)
+
     def _record_separate(
         self, death: EngineDeath, name: str, now_ms: int
     ) -> Mapping[StatusKey, EngineFault]:
@@ -229,13 +244,13 @@ class EngineDeaths:
         fault = EngineFault(trace, FailureCause.LIMIT)
         return dict.fromkeys((*death.held, *(death.at_work or ())), fault)
 
-    def _isolate(self, name: str) -> None:
+    def _isolate(self, name: str, *, confirmed: bool = True) -> None:
         """Test a connector alone; the others of its engine return."""
         for slot, each in self._groups.items():
             if name in each.members:
                 self._groups[slot] = _Group((name,), confirmed=True)
                 return
-        self._groups[self._freed_slot()] = _Group((name,), confirmed=True)
+        self._groups[self._freed_slot()] = _Group((name,), confirmed)
         self._shared_suspects = tuple(each for each in self._shared_suspects if each != name)
 
     def _freed_slot(self) -> str:

@@ -45,7 +45,13 @@ class Isolation:
             Why it ended, for all of them; and the failures of the work that caused it.
         """
         death = EngineDeath(
-            ended.engine.name, ended.reason, ended.at_work, held, ended.kind, ended.by_itself
+            ended.engine.name,
+            ended.reason,
+            ended.at_work,
+            held,
+            ended.kind,
+            ended.by_itself,
+            ended.recent,
         )
         faults = self._deaths.record(death, self._context.now_ms)
         self._place()
