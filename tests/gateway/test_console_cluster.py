@@ -233,7 +233,9 @@ async def test_a_viewer_sees_which_role_is_missing(
     async with WorkerCluster(directory, certificates=certificates) as cluster:
         worker = await cluster.add_worker(tls_client_auth="none")
         await cluster.settled(worker)
-        async with running_gateway([worker.address], certificates=certificates) as gateway:
+        async with running_gateway(
+            [worker.address], certificates=certificates, gateway_session_keys="k" * 32
+        ) as gateway:
             console = ConsoleClient(gateway)
             for path in PAGES:
                 page = await console.get(path)
@@ -245,10 +247,12 @@ async def test_a_viewer_sees_which_role_is_missing(
             assert page.status == 403
             assert "ListAuditEvents needs the role admin for the whole cluster" in page.text
             workers = await shown(console, "/ui/workers", "accepts work")
-            asked = await console.submit(workers, workers_page.CONFIRM, ("action", "drain"))
-            refused = await console.submit(asked, workers_page.RUN)
-            assert refused.status == 403
-            assert "DrainWorker needs the role operator" in refused.text
+            assert "Drain" not in workers.text
+            fields = (("action", "drain"), ("worker", worker.address))
+            for path in (workers_page.CONFIRM, workers_page.RUN):
+                refused = await console.post_by_hand(path, *fields)
+                assert refused.status == 403
+                assert "DrainWorker needs the role operator" in refused.text
             await console.sign_in("admin")
             path = "/ui/audit?outcome=PERMISSION_DENIED"
             await shown(console, path, "the-viewer", "DrainWorker")

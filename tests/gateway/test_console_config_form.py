@@ -532,7 +532,9 @@ async def test_a_missing_role_is_named_and_a_revoked_token_loses_no_input(
     grant_tokens(certs)
     async with WorkerCluster(tmp_path, certificates=certs) as cluster:
         await cluster.settled_workers(1)
-        async with running_gateway([cluster.workers[0].address], certificates=certs) as gateway:
+        async with running_gateway(
+            [cluster.workers[0].address], certificates=certs, gateway_session_keys="k" * 32
+        ) as gateway:
             path = "/connectors/roles/config"
             assert (await gateway.ask("PUT", path, role="admin", json=DATAGEN)).ok
             viewer, operator, admin = (ConsoleClient(gateway) for _ in range(3))
@@ -553,6 +555,9 @@ async def test_a_missing_role_is_named_and_a_revoked_token_loses_no_input(
             await operator.sign_in("operator")
             page = await operator.get(edit("roles"))
             assert page.status == 200
+            (form,) = [each for each in page.forms if each.action == EDIT]
+            offered = {value for name, value in form.buttons if name == "do"}
+            assert offered == {"validate", "check", "fields", "yaml", "json"}
             changes = {field("tasks.max"): "4"}
             for button in ("preview", "plan", "apply"):
                 refused = await fill_in(operator, page, EDIT, button, changes)

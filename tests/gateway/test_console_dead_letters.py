@@ -346,7 +346,9 @@ async def test_roles_decide_who_reads_and_replays(tmp_path: Path) -> None:
     async with WorkerCluster(tmp_path, certificates=certs) as cluster:
         await cluster.settled_workers(1)
         store = cluster.store()
-        async with running_gateway([cluster.workers[0].address], certificates=certs) as gateway:
+        async with running_gateway(
+            [cluster.workers[0].address], certificates=certs, gateway_session_keys="k" * 32
+        ) as gateway:
             for name in ("a-sink", "b-sink"):
                 await create(gateway, name, role="admin")
                 store_letters(store, name, "SecretError")
@@ -356,8 +358,10 @@ async def test_roles_decide_who_reads_and_replays(tmp_path: Path) -> None:
             assert "need another role" in page.text
             assert "SecretError" not in page.text
             all_of = [("every", "all"), ("action", "replay")]
-            refused = await viewer.submit(page, CHECK, *all_of)
-            assert (refused.status, "The role is missing" in refused.text) == (403, True)
+            assert "Replay" not in page.text
+            for path in (CHECK, RUN):
+                refused = await viewer.post_by_hand(path, ("connector", "a-sink"), *all_of)
+                assert (refused.status, "The role is missing" in refused.text) == (403, True)
             # an operator of the connector alone reads no records of topics, and may replay
             limited = ConsoleClient(gateway)
             page = await limited.get("/ui/sign-in")

@@ -1,6 +1,7 @@
 """A client of the console without JavaScript: it follows links and submits forms."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -9,6 +10,8 @@ from urllib.parse import unquote
 
 import requests
 
+from drover_gateway.console.frame import FORM_TOKEN
+from drover_gateway.console.sessions import Sessions
 from tests.support.gateways import TOKENS, RunningGateway
 
 
@@ -99,6 +102,14 @@ class ConsoleClient:
         form = page.form(action)
         assert form.method == "post"
         return await self.post(action, [*form.fields, *fields])
+
+    async def post_by_hand(self, path: str, *fields: tuple[str, str]) -> Page:
+        """Send a form that no page offers, with a valid token; the gateway needs session keys."""
+        sessions = Sessions([self.gateway.session_keys])
+        cookies = {each.name: each.value or "" for each in self.session.cookies}
+        session = sessions.read(cookies, time.time(), secure=bool(self.gateway.ca))
+        assert session is not None
+        return await self.post(path, [(FORM_TOKEN, sessions.form_token(session, path)), *fields])
 
     async def sign_in(self, role: str) -> Page:
         """Sign in with the token of a role."""

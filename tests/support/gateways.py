@@ -32,6 +32,8 @@ class RunningGateway:
     stopping: asyncio.Event
     ca: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: As in its settings; empty if it made a key.
+    session_keys: str = ""
 
     @property
     def url(self) -> str:
@@ -69,7 +71,8 @@ async def running_gateway(
     given = {"gateway_listen": address, "gateway_workers": ",".join(workers), **tls, **settings}
     stopping = asyncio.Event()
     task = asyncio.create_task(serve(load_settings(GatewaySettings, **given), stopping))
-    gateway = RunningGateway(address, task, stopping, tls.get("tls_ca", ""))
+    keys = settings.get("gateway_session_keys", "")
+    gateway = RunningGateway(address, task, stopping, tls.get("tls_ca", ""), session_keys=keys)
     try:
         await wait_until_async(lambda: _listens(address, task))
         yield gateway

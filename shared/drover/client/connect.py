@@ -35,6 +35,10 @@ class ConnectClient(TopicCalls):
             self._stub.GetClusterInfo, pb.GetClusterInfoRequest(), timeout_s=timeout_s
         )
 
+    async def get_caller(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> pb.GetCallerResponse:
+        """The name and the grants of the caller."""
+        return await self._call(self._stub.GetCaller, pb.GetCallerRequest(), timeout_s=timeout_s)
+
     async def drain_worker(self, worker_id: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
         """Drain a worker; returns once the other workers know about it."""
         request = pb.DrainWorkerRequest(worker_id=worker_id)

@@ -9,13 +9,13 @@ from urllib.parse import unquote
 import grpc.aio
 from google.protobuf.message import Message
 
-from drover.errors import DroverError, PermissionDeniedError, Reason, UnavailableError
+from drover.errors import DroverError, Reason, UnavailableError
 from drover.rpc.audit import AuditLog
 from drover.rpc.audit_trail import AuditTrail
 from drover.rpc.callers import Callers, unverified_principal
 from drover.rpc.logs import current_request_id
-from drover.rpc.roles import Scope, access_of, connector_of
-from drover.security.principal import PRINCIPAL_MAX_CHARS, Principal
+from drover.rpc.roles import access_of, connector_of, missing_role
+from drover.security.principal import Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -156,20 +156,7 @@ class CallGuard:
         access = access_of(method)
         if self._callers is None or access.allows(principal, request):
             return
-        name = connector_of(request) if access.scope is Scope.CONNECTOR else ""
-        scope = {
-            Scope.CLUSTER: " for the whole cluster",
-            Scope.ANY: "",
-            Scope.CONNECTOR: f" for connector {name[:PRINCIPAL_MAX_CHARS]!r}" if name else "",
-        }[access.scope]
-        role = access.role.name.lower()
-        rpc = method.rpartition("/")[2]
-        raise PermissionDeniedError(
-            Reason.MISSING_ROLE,
-            f"{rpc} needs the role {role}{scope}, which {principal.name!r} does not have: ask an"
-            " administrator to grant it in the access file",
-            metadata={"role": role, "principal": principal.name},
-        )
+        raise missing_role(method, principal, connector_of(request))
 
     def _audit_call(
         self,

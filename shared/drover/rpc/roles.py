@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
 
-from drover.security.principal import Principal, Role
+from drover.errors import PermissionDeniedError, Reason
+from drover.security.principal import PRINCIPAL_MAX_CHARS, Principal, Role
 
 
 class Scope(StrEnum):
@@ -52,14 +53,15 @@ class Access:
 
     def allows(self, principal: Principal, request: Any) -> bool:
         """Whether a caller may make this call with this request."""
+        return self.allows_for(principal, connector_of(request))
+
+    def allows_for(self, principal: Principal, connector: str) -> bool:
+        """Whether a caller may make this call for a connector; empty if the call names none."""
         if self.scope is Scope.CLUSTER:
             return principal.may(self.role)
-        if self.scope is Scope.ANY:
+        if self.scope is Scope.ANY or (not connector and self.effect is not Effect.CHANGES):
             return principal.may_for_some(self.role)
-        name = connector_of(request)
-        if not name and self.effect is not Effect.CHANGES:
-            return principal.may_for_some(self.role)
-        return principal.may(self.role, name)
+        return principal.may(self.role, connector)
 
 
 def connector_of(request: Any) -> str:
@@ -91,6 +93,7 @@ _ADMINISTER_CLUSTER = Access(Role.ADMIN, effect=Effect.CHANGES)
 ACCESS: dict[str, dict[str, Access]] = {
     "drover.api.connect.v1.ConnectService": {
         "GetClusterInfo": _READ_ANY,
+        "GetCaller": _READ_ANY,
         "ListConnectors": _READ_ANY,
         "WatchConnectors": _READ_ANY,
         "ListPlugins": _READ_ANY,
@@ -195,3 +198,27 @@ def access_of(method: str) -> Access:
     """
     service, _, rpc = method.removeprefix("/").rpartition("/")
     return ACCESS.get(service, {}).get(rpc, _INTERNAL)
+
+
+def missing_role(method: str, principal: Principal, connector: str) -> PermissionDeniedError:
+    """The error for a call that ``access_of(method)`` does not allow.
+
+    Args:
+        method: The method, as for ``access_of``.
+        principal: The caller.
+        connector: The connector that the request names; empty if it names none.
+    """
+    access = access_of(method)
+    scope = {
+        Scope.CLUSTER: " for the whole cluster",
+        Scope.ANY: "",
+        Scope.CONNECTOR: f" for connector {connector[:PRINCIPAL_MAX_CHARS]!r}" if connector else "",
+    }[access.scope]
+    role = access.role.name.lower()
+    rpc = method.rpartition("/")[2]
+    return PermissionDeniedError(
+        Reason.MISSING_ROLE,
+        f"{rpc} needs the role {role}{scope}, which {principal.name!r} does not have: ask an"
+        " administrator to grant it in the access file",
+        metadata={"role": role, "principal": principal.name},
+    )

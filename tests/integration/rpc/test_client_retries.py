@@ -229,6 +229,7 @@ CALLS: dict[str, Call] = {
     "ConnectService.ResetConnectorTopics": _connect(lambda c: c.reset_connector_topics("flights")),
     "ConnectService.ListLoggers": _connect(lambda c: c.list_loggers()),
     "ConnectService.ListConnectorTopics": _connect(lambda c: c.list_connector_topics()),
+    "ConnectService.GetCaller": _connect(lambda c: c.get_caller()),
     "ConnectService.ListRebalances": _connect(lambda c: c.list_rebalances()),
     "ConnectService.ListAuditEvents": _connect(
         lambda c: c.list_audit_events(connect_service_pb2.ListAuditEventsRequest())

@@ -395,6 +395,9 @@ async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it
             assert [entry.name for entry in listed.connectors] == ["orders-1"]
             info = await stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
             assert {name for w in info.workers for name in w.connectors} <= {"orders-1"}
+            caller = await stub.GetCaller(pb.GetCallerRequest(), timeout=20)
+            own = pb.CallerGrant(role=pb.ROLE_ADMIN, connectors=["orders-*"])
+            assert (caller.name, list(caller.grants)) == ("team", [own])
             topics = await stub.ListConnectorTopics(pb.ListConnectorTopicsRequest(), timeout=20)
             assert [each.name for each in topics.connectors] == ["orders-1"]
             rebalances = await stub.ListRebalances(pb.ListRebalancesRequest(), timeout=20)

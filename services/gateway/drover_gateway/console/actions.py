@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from drover.cli.output.remains import statements_of
 from drover.client import ConnectClient
 from drover.errors import DroverError
+from drover_gateway.console.rights import role_of
 from drover_gateway.console.rows import Row, State
 
 _AT_A_TIME = 8
@@ -138,6 +139,12 @@ class Effect:
     then: str
     is_change: bool = True
     remains: Sequence[str] = ()
+
+
+def without_role(action: Action, effect: Effect) -> Effect:
+    """The effect for a connector for which the caller lacks the role."""
+    text = f"nothing: you need the role {role_of(action.rpc)} for it"
+    return Effect(effect.name, effect.now, text, False)
 
 
 def effect_of(

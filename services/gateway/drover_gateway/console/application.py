@@ -65,6 +65,7 @@ from drover_gateway.console.pages import (
 from drover_gateway.console.plugins import PluginsPages
 from drover_gateway.console.rebalances import RebalancesPages
 from drover_gateway.console.renewals import Renewals
+from drover_gateway.console.rights import RightsOfCallers
 from drover_gateway.console.sessions import Session, Sessions
 from drover_gateway.console.shown import ShownViews
 from drover_gateway.console.sign_in import SignInPages
@@ -136,6 +137,7 @@ class ConsoleApplication:
         self._views = views
         self._sessions = sessions
         self._streams = Streams(stopping)
+        self._rights = RightsOfCallers(workers)
         context = Context(workers, views, ShownViews(), Topics())
         issuer = None if oidc is None else IssuerSignIn(context, sessions, oidc)
         self._renewals = None if oidc is None else Renewals(oidc)
@@ -267,11 +269,14 @@ class ConsoleApplication:
                             " submit the form there.",
                         )
                     handler = self._refused_forms[path]
+            caller = _caller(scope, visit.session)
+            if path not in _WITHOUT_TOKEN:
+                visit = replace(visit, rights=await self._rights.of(caller))
             request = Request(
                 scope=scope,
                 path=path,
                 visit=visit,
-                caller=_caller(scope, visit.session),
+                caller=caller,
                 query=query_of(scope),
                 form=form,
                 secure=scope.get("scheme") == "https",

@@ -74,6 +74,7 @@ class ConfigFormPages(Pages):
 
     async def _new(self, request: Request) -> Response:
         query = request.query
+        request.visit.rights.demand_for_some("ValidateConfig")
         class_name, name = query.one("class"), query.one("name").strip()
         notation = _NOTATIONS.get(query.one("notation"))
         if not class_name and notation is None:
@@ -89,6 +90,7 @@ class ConfigFormPages(Pages):
         name = request.query.one("name")
         if not name:
             raise PageError(404, "No connector is named", "Choose one in the list of connectors.")
+        request.visit.rights.demand("ValidateConfig", name)
         connector = await self._context.client(request).get_connector(name)
         config = {key: value for key, value in connector.config.items() if key != "name"}
         notation = _NOTATIONS.get(request.query.one("notation"))

@@ -30,6 +30,7 @@ from drover_gateway.console.frame import (
 )
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.links import connector_url
+from drover_gateway.console.rights import role_of
 from drover_gateway.console.sessions import SESSION_S
 
 NEW, EDIT = NEW_CONNECTOR, EDIT_CONNECTOR
@@ -47,6 +48,9 @@ _GUARANTEES = {
     pb.GUARANTEE_AT_LEAST_ONCE: "at least once",
     pb.GUARANTEE_EXACTLY_ONCE: "exactly once",
 }
+_WRITES_NEED = (
+    f"A preview, a plan and a change of the config need the role {role_of('PutConnectorConfig')}."
+)
 
 
 def form_path(draft: Draft) -> str:
@@ -129,7 +133,7 @@ def form_html(
         visit.form(
             form_path(draft),
             *hidden_html(draft, exact, sealed, keeps_passwords=False),
-            _actions(draft),
+            _actions(visit, draft),
             _name_html(draft),
             checks_html(draft, checks),
             _filters(draft),
@@ -163,7 +167,7 @@ def text_html(
         visit.form(
             form_path(draft),
             *hidden_html(draft, {}, sealed, keeps_passwords=True),
-            _actions(draft),
+            _actions(visit, draft),
             _state_html(draft) if draft.is_new else None,
             checks_html(draft, checks, lines_of(text)) if checks is not None else None,
             notes,
@@ -312,29 +316,22 @@ def _class_line(plugin: pb.Plugin) -> Html:
     )
 
 
-def _actions(draft: Draft) -> Html:
+def _actions(visit: Visit, draft: Draft) -> Html:
     apply_label = "Create" if draft.is_new else "Apply"
+    # each of the three calls needs the same role; a new connector may get another name
+    rights = visit.rights
+    may_write = (
+        rights.may_for_some("CreateConnector")
+        if draft.is_new
+        else rights.may("PutConnectorConfig", draft.name)
+    )
     notations = {"Fields": "fields", "YAML": "yaml", "JSON": "json"}
     now = draft.notation.value if draft.notation else "fields"
     return join(
         tag(
             "div",
             tag("button", "Validate", name="do", value="validate", class_="primary"),
-            tag("button", "Preview", name="do", value="preview"),
-            tag(
-                "label",
-                "records ",
-                tag(
-                    "input",
-                    type="number",
-                    name="rows",
-                    value=PREVIEW_ROWS,
-                    min=1,
-                    max=PREVIEW_ROWS_MAX,
-                ),
-            ),
-            tag("button", "Plan", name="do", value="plan"),
-            tag("button", apply_label, name="do", value="apply"),
+            _writes(apply_label) if may_write else None,
             tag(
                 "a",
                 "Cancel",
@@ -346,13 +343,7 @@ def _actions(draft: Draft) -> Html:
         ),
         tag(
             "p",
-            "Validate also asks the systems that the config names. Plan shows what would change,"
-            " and changes nothing. ",
-            "Create" if draft.is_new else "Apply",
-            " writes the config at once",
-            "."
-            if draft.is_new
-            else ", unless another user has changed it since: its tasks restart.",
+            _explanation(draft.is_new) if may_write else _WRITES_NEED,
             class_="quiet-note",
         ),
         tag(
@@ -370,6 +361,39 @@ def _actions(draft: Draft) -> Html:
             ),
             class_="choices",
         ),
+    )
+
+
+def _writes(apply_label: str) -> Html:
+    return join(
+        tag("button", "Preview", name="do", value="preview"),
+        tag(
+            "label",
+            "records ",
+            tag(
+                "input",
+                type="number",
+                name="rows",
+                value=PREVIEW_ROWS,
+                min=1,
+                max=PREVIEW_ROWS_MAX,
+            ),
+        ),
+        tag("button", "Plan", name="do", value="plan"),
+        tag("button", apply_label, name="do", value="apply"),
+    )
+
+
+def _explanation(is_new: bool) -> str:
+    end = "Create writes the config at once."
+    if not is_new:
+        end = (
+            "Apply writes the config at once, unless another user has changed it since: its tasks"
+            " restart."
+        )
+    return (
+        "Validate also asks the systems that the config names. Plan shows what would change, and"
+        f" changes nothing. {end}"
     )
 
 

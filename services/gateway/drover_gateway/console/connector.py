@@ -91,6 +91,7 @@ class ConnectorPages(Pages):
 
     async def _confirm_restart(self, request: Request) -> Response:
         name, task = decoded_name(request.form.one("name")), _task(request.form)
+        request.visit.rights.demand("RestartTask", name)
         status = await self._context.client(request).get_connector_status(name)
         state = html.task_state(status, task)
         if state is None:
@@ -184,7 +185,7 @@ def tab_response(
     request: Request, name: str, tab: str, content: Html, *, live: str = ""
 ) -> Response:
     """A tab of a connector."""
-    parts = join(html.tabs_html(name, tab), content)
+    parts = join(html.tabs_html(request.visit, name, tab), content)
     return Response(page(request.visit, name, parts, current=CONNECTORS, live=live))
 
 

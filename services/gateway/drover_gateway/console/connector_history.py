@@ -31,6 +31,7 @@ class HistoryPages:
         """The tab, or the page with the difference to a revision."""
         client = self._context.client(request)
         if request.query.one("revision"):
+            request.visit.rights.demand("RollbackConnector", name)
             revision = _number(request.query, "revision")
             changes = await _changes(client, name, revision)
             version = _version(changes, revision)
@@ -40,7 +41,9 @@ class HistoryPages:
                 )
             return html.rollback_html(request.visit, name, version, _present(changes))
         found = await client.get_connector_history_page(name)
-        return html.history_html(name, found.changes, has_more=bool(found.next_page_token))
+        return html.history_html(
+            request.visit, name, found.changes, has_more=bool(found.next_page_token)
+        )
 
     async def _roll_back(self, request: Request) -> Response:
         name = decoded_name(request.form.one("name"))

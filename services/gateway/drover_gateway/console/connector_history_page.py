@@ -37,12 +37,15 @@ def differences_of(
     return [Difference(each, earlier.get(each), after.get(each)) for each in sorted(names)]
 
 
-def history_html(name: str, changes: Sequence[pb.ConnectorChange], *, has_more: bool) -> Html:
+def history_html(
+    visit: Visit, name: str, changes: Sequence[pb.ConnectorChange], *, has_more: bool
+) -> Html:
     """The tab."""
     if not changes:
         return notice("empty", "There is no history", tag("p", "The next change starts it."))
+    may_roll_back = visit.rights.may("RollbackConnector", name)
     items = [
-        _change(name, change, before)
+        _change(name, change, before, may_roll_back=may_roll_back)
         for change, before in zip(changes, _configs_before(changes), strict=True)
     ]
     return join(
@@ -169,7 +172,13 @@ def _configs_before(
     return reversed(found)
 
 
-def _change(name: str, change: pb.ConnectorChange, before: Mapping[str, str] | None) -> Html:
+def _change(
+    name: str,
+    change: pb.ConnectorChange,
+    before: Mapping[str, str] | None,
+    *,
+    may_roll_back: bool,
+) -> Html:
     when: Node = "unknown time"
     if change.HasField("change_time"):
         when = time_html(decode_timestamp(change.change_time))
@@ -177,16 +186,22 @@ def _change(name: str, change: pb.ConnectorChange, before: Mapping[str, str] | N
         "li",
         tag("span", when, class_="now"),
         tag("bdi", change.author or "unknown user", class_="who"),
-        *_what(name, change, before),
+        *_what(name, change, before, may_roll_back=may_roll_back),
     )
 
 
 def _what(
-    name: str, change: pb.ConnectorChange, before: Mapping[str, str] | None
+    name: str,
+    change: pb.ConnectorChange,
+    before: Mapping[str, str] | None,
+    *,
+    may_roll_back: bool,
 ) -> Iterator[Node]:
     match change.WhichOneof("change"):
         case "config_version":
-            yield from _config(name, change.revision, change.config_version, before)
+            version = change.config_version
+            url = rollback_url(name, change.revision) if may_roll_back else ""
+            yield from _config(change.revision, version, before, url)
         case "deletion":
             yield tag("span", "deleted the connector")
         case "target_state":
@@ -207,13 +222,14 @@ def _what(
 
 
 def _config(
-    name: str, revision: int, version: pb.ConfigVersion, before: Mapping[str, str] | None
+    revision: int, version: pb.ConfigVersion, before: Mapping[str, str] | None, url: str
 ) -> Iterator[Node]:
+    """A config that was written; ``url`` leads to its rollback, if the caller may do that."""
     yield tag("span", f"wrote the config of revision {revision}")
     if version.current:
         yield tag("strong", "present config")
-    elif version.differing_keys or before is None:
-        link = tag("a", f"Roll back to {revision}…", href=rollback_url(name, revision))
+    elif url and (version.differing_keys or before is None):
+        link = tag("a", f"Roll back to {revision}…", href=url)
         yield tag("span", link)
     names = [*version.added_keys, *version.removed_keys, *version.changed_keys]
     if not names:

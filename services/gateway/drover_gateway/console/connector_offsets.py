@@ -56,6 +56,7 @@ class OffsetsPages:
     async def _confirm_edit(self, request: Request) -> Response:
         form = request.form
         name = decoded_name(form.one("name"))
+        request.visit.rights.demand("AlterConnectorOffsets", name)
         partitions = [decoded_name(each) for each in form.all("partition")]
         before = [decoded_name(each) for each in form.all("before")]
         rows = list(zip(partitions, before, form.all("entered"), strict=False))
@@ -76,6 +77,7 @@ class OffsetsPages:
 
     async def _edit(self, request: Request) -> Response:
         name = decoded_name(request.form.one("name"))
+        request.visit.rights.demand("AlterConnectorOffsets", name)
         edits = _edits(request.form)
         client = self._context.client(request)
         present = await _present(client, name)
@@ -92,6 +94,7 @@ class OffsetsPages:
 
     async def _confirm_reset(self, request: Request) -> Response:
         name = decoded_name(request.form.one("name"))
+        request.visit.rights.demand("ResetConnectorOffsets", name)
         offsets, has_more = await _first_offsets(self._context.client(request), name)
         content = html.confirm_reset_html(
             request.visit, name, offsets, has_more=has_more, digest=_digest(offsets)
@@ -100,6 +103,7 @@ class OffsetsPages:
 
     async def _reset(self, request: Request) -> Response:
         name = decoded_name(request.form.one("name"))
+        request.visit.rights.demand("ResetConnectorOffsets", name)
         client = self._context.client(request)
         offsets, _ = await _first_offsets(client, name)
         if _digest(offsets) != request.form.one("digest"):

@@ -37,13 +37,19 @@ def offsets_html(
         text = f"Only {OFFSETS_MAX:,} are shown. All of them: drover connector offsets {name}"
         parts.append(tag("p", text, class_="quiet-note"))
     if not is_stopped:
-        parts += [_table(offsets) if offsets else _none(), _stop_first(visit, name)]
-    else:
         parts += [
-            _form(visit, name, offsets),
-            _reset_form(visit, name, digest) if offsets else None,
-            _resume(visit, name),
+            _table(offsets) if offsets else _none(),
+            _stop_first(visit, name) if visit.rights.may("AlterConnectorOffsets", name) else None,
         ]
+    else:
+        rights = visit.rights
+        if rights.may("AlterConnectorOffsets", name):
+            parts.append(_form(visit, name, offsets))
+        else:
+            parts.append(_table(offsets) if offsets else _none())
+        if offsets and rights.may("ResetConnectorOffsets", name):
+            parts.append(_reset_form(visit, name, digest))
+        parts.append(_resume(visit, name))
     parts.append(
         commands(
             "The same from the command line and by gRPC",
@@ -139,7 +145,8 @@ def done_html(visit: Visit, name: str, message: str) -> Html:
 
 def _resume(visit: Visit, name: str) -> Html:
     text = "The connector is stopped. It reads from its offsets when it is resumed."
-    return join(tag("p", text), _action_form(visit, name, RESUME))
+    may_resume = visit.rights.may(RESUME.rpc, name)
+    return join(tag("p", text), _action_form(visit, name, RESUME) if may_resume else None)
 
 
 def _action_form(visit: Visit, name: str, action: Action) -> Html:

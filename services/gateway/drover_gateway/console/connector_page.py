@@ -53,7 +53,7 @@ class Seen:
         return row_of(self.status, self.connector)
 
 
-def tabs_html(name: str, current: str) -> Html:
+def tabs_html(visit: Visit, name: str, current: str) -> Html:
     """The links to the tabs, and to the form with the config."""
     links = [
         tag(
@@ -67,7 +67,9 @@ def tabs_html(name: str, current: str) -> Html:
         )
         for key, label in TABS.items()
     ]
-    edit = tag("li", tag("a", "Edit", href=edit_url(name)))
+    edit = None
+    if visit.rights.may("PutConnectorConfig", name):
+        edit = tag("li", tag("a", "Edit", href=edit_url(name)))
     return tag("nav", tag("ul", *links, edit), aria_label="Connector", class_="pages tabs")
 
 
@@ -400,8 +402,12 @@ def _due(time_ms: int, now_ms: int) -> Node:
     return time_html(time_ms) if time_ms > now_ms else "now"
 
 
-def _actions(visit: Visit, name: str, task_count: int) -> Html:
+def _actions(visit: Visit, name: str, task_count: int) -> Html | None:
     """The buttons; each leads to a page that lists what will happen."""
+    rights = visit.rights
+    actions = [each for each in ACTIONS.values() if rights.may(each.rpc, name)]
+    if not actions:
+        return None
     buttons = [
         tag(
             "button",
@@ -410,7 +416,7 @@ def _actions(visit: Visit, name: str, task_count: int) -> Html:
             value=each.key,
             class_="danger" if each.is_destructive else None,
         )
-        for each in ACTIONS.values()
+        for each in actions
     ]
     whole = visit.form(
         CONFIRM,
@@ -435,7 +441,7 @@ def _actions(visit: Visit, name: str, task_count: int) -> Html:
         tag("h2", "Actions"),
         tag("p", "Each opens a page that lists what will happen, before anything does."),
         whole,
-        single if task_count else None,
+        single if task_count and rights.may("RestartTask", name) else None,
         class_="actions",
     )
 

@@ -6,7 +6,7 @@ from urllib.parse import quote, unquote_to_bytes, urlencode
 import structlog
 
 from drover_gateway.console import connectors_page
-from drover_gateway.console.actions import ACTIONS, Action, effect_of, run
+from drover_gateway.console.actions import ACTIONS, Action, effect_of, run, without_role
 from drover_gateway.console.frame import CONNECTORS, LIVE, encoded, page, page_ends
 from drover_gateway.console.html import join
 from drover_gateway.console.http import Form, PageError, Response, query_of
@@ -43,7 +43,7 @@ class ConnectorsPages(Pages):
             return Response(encoded(results))
         content = join(
             last_state_html(last, request.visit.url),
-            connectors_page.filters_html(filters, shown.summary()),
+            connectors_page.filters_html(request.visit, filters, shown.summary()),
             results,
         )
         live = f"{LIVE}?{urlencode({'page': 'connectors'})}"
@@ -51,6 +51,8 @@ class ConnectorsPages(Pages):
 
     async def _confirm(self, request: Request) -> Response:
         action = _action(request.form)
+        rights = request.visit.rights
+        rights.demand_for_some(action.rpc)
         query = _filter_query(request.form)
         view = await self._context.views.opened(request.caller)
         shown = self._context.shown.of(view)
@@ -65,7 +67,11 @@ class ConnectorsPages(Pages):
         for name in names:
             connector = view.connector(name)
             config = None if connector is None else connector.config
-            effects.append(effect_of(action, name, shown.row(view, name), config))
+            row = shown.row(view, name)
+            effect = effect_of(action, name, row, config)
+            if row is not None and not rights.may(action.rpc, name):
+                effect = without_role(action, effect)
+            effects.append(effect)
         title = f"{action.label}?"
         of = decoded_name(request.form.one("of"))
         content = connectors_page.confirm_html(request.visit, action, effects, query, of)
@@ -76,6 +82,9 @@ class ConnectorsPages(Pages):
         names = _names(request.form)
         if not names:
             raise PageError(400, "Nothing is selected", "Select connectors in the list first.")
+        rights = request.visit.rights
+        if not any(rights.may(action.rpc, each) for each in names):
+            rights.demand(action.rpc, names[0])
         return Response(self._results(request, action, names))
 
     async def _results(

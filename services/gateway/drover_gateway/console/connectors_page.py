@@ -95,7 +95,7 @@ async def results_html(
     )
 
 
-def filters_html(filters: Filters, summary: Summary) -> Html:
+def filters_html(visit: Visit, filters: Filters, summary: Summary) -> Html:
     """The search and the filters, as a form with GET: all of it is in the URL."""
     states = [
         tag(
@@ -126,7 +126,9 @@ def filters_html(filters: Filters, summary: Summary) -> Html:
         _select("Order", "sort", filters.sort, {}, _SORT_LABELS),
         tag("button", "Apply"),
         tag("a", "Clear", href=CONNECTORS) if not filters.selects_all else None,
-        tag("a", "New connector", href=NEW_CONNECTOR),
+        tag("a", "New connector", href=NEW_CONNECTOR)
+        if visit.rights.may_for_some("CreateConnector")
+        else None,
         tag("fieldset", tag("legend", "State"), *states, class_="states"),
         action=CONNECTORS,
         method="get",
@@ -256,13 +258,16 @@ async def _table(
     return visit.form(
         CONFIRM,
         tag("input", type="hidden", name="filter", value=urlencode(filters.fields())),
-        _bulk(found),
+        _bulk(visit, found),
         table,
         id="selection",
     )
 
 
-def _bulk(found: int) -> Html:
+def _bulk(visit: Visit, found: int) -> Html | None:
+    actions = [each for each in ACTIONS.values() if visit.rights.may_for_some(each.rpc)]
+    if not actions:
+        return None
     buttons = [
         tag(
             "button",
@@ -271,7 +276,7 @@ def _bulk(found: int) -> Html:
             value=each.key,
             class_="danger" if each.is_destructive else None,
         )
-        for each in ACTIONS.values()
+        for each in actions
     ]
     every = tag(
         "label",

@@ -35,6 +35,7 @@ _MESSAGE_MAX_CHARS = 200
 _SKIPPED_SHOWN = 100
 _RANGES_SHOWN = 20
 _TRACE = "exception.stacktrace"
+_REPLAY_CALL, _DISCARD_CALL = "ReplayDeadLetters", "DiscardDeadLetters"
 _STATES = tuple(LetterState)
 
 
@@ -85,7 +86,6 @@ def forbidden_html(visit: Visit, connector: str, message: str) -> Html:
             "Dead letters are records, which need another role",
             tag("p", message),
         ),
-        tag("p", "All open ones can be replayed or discarded with the role for the connector."),
         _actions(visit, Selection(connector)),
     )
 
@@ -176,7 +176,7 @@ def cause_html(
             else _hidden([("connector", connector)]),
             table_html("Dead letters", head, rows),
             tag("p", every) if every else None,
-            _buttons(),
+            _buttons(visit, connector),
         ),
         back,
     )
@@ -268,7 +268,9 @@ def letter_html(
             class_="record-body",
         ),
         join(
-            _repair(visit, connector, letter, entered or Repair(), faults),
+            _repair(visit, connector, letter, entered or Repair(), faults)
+            if visit.rights.may(_REPLAY_CALL, connector)
+            else None,
             _actions(visit, Selection(connector, letters=((letter.partition, letter.offset),))),
         )
         if state is LetterState.OPEN
@@ -338,17 +340,21 @@ def _repair(
     )
 
 
-def _actions(visit: Visit, selection: Selection) -> Html:
+def _actions(visit: Visit, selection: Selection) -> Html | None:
+    buttons = _buttons(visit, selection.connector)
+    if not buttons:
+        return None
     return tag(
         "section",
         tag("h2", f"Replay or discard {selection.text}"),
-        visit.form(CHECK, _hidden(selection.fields()), _buttons()),
+        visit.form(CHECK, _hidden(selection.fields()), buttons),
         class_="letter-actions",
     )
 
 
-def _buttons() -> Html:
-    return join(
+def _buttons(visit: Visit, connector: str) -> Html:
+    """The buttons for the actions that the caller may do; empty if there is none."""
+    replay = join(
         tag(
             "p",
             tag(
@@ -362,6 +368,8 @@ def _buttons() -> Html:
             tag("button", "Replay…", name="action", value=REPLAY, class_="primary"),
             " The next page shows what would be written.",
         ),
+    )
+    discard = join(
         tag(
             "p",
             tag(
@@ -372,6 +380,11 @@ def _buttons() -> Html:
             " ",
             tag("button", "Discard…", name="action", value=DISCARD, class_="danger"),
         ),
+    )
+    rights = visit.rights
+    return join(
+        replay if rights.may(_REPLAY_CALL, connector) else None,
+        discard if rights.may(_DISCARD_CALL, connector) else None,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drover_gateway.console.html import Html, Node, join, tag
+from drover_gateway.console.rights import Rights
 from drover_gateway.console.sessions import Session, Sessions
 from drover_gateway.console.static_files import ICON_URL, SCRIPT_URL, STYLE_URL
 
@@ -30,6 +31,9 @@ THEMES = ("system", "light", "dark")
 THEME_COOKIE = "drover-theme"
 #: The name of a form's token.
 FORM_TOKEN = "form_token"
+EVERYTHING = Rights()
+#: The calls without which a page of the navigation shows nothing.
+_CALLS = {TOPICS: "ListTopics", AUDIT: "ListAuditEvents"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,14 @@ class Visit:
         sessions: Makes the tokens of forms.
         theme: One of ``THEMES``.
         url: The path and the query of the request.
+        rights: What the caller may do.
     """
 
     session: Session
     sessions: Sessions
     theme: str
     url: str
+    rights: Rights = EVERYTHING
 
     @property
     def is_signed_in(self) -> bool:
@@ -123,6 +129,7 @@ def _banner(visit: Visit, current: str) -> Html:
             tag("a", label, href=path, aria_current="page" if path == current else None),
         )
         for path, label in _PAGES
+        if path not in _CALLS or visit.rights.may(_CALLS[path])
     ]
     return tag(
         "header",

@@ -9,7 +9,7 @@ from drover.cli.output.plugin_examples import example_of
 from drover.cli.output.plugin_pairs import pair_lines, pairs_of
 from drover.codec.connect import decode_connector_type
 from drover_gateway.console.connectors_page import time_html
-from drover_gateway.console.frame import NEW_CONNECTOR, commands
+from drover_gateway.console.frame import NEW_CONNECTOR, Visit, commands
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.plugins_page import guarantee_text, workers_node
 from drover_gateway.console.rows import Filters
@@ -25,11 +25,12 @@ def title_of(found: pb.GetPluginResponse) -> str:
     return plugin.aliases[0] if plugin.aliases else plugin.class_name
 
 
-def plugin_html(found: pb.GetPluginResponse, listing: pb.ListPluginsResponse) -> Html:
+def plugin_html(visit: Visit, found: pb.GetPluginResponse, listing: pb.ListPluginsResponse) -> Html:
     """The page; ``listing`` has all plugins of the workers."""
     own = [each for each in found.config_keys if not each.common]
     common = [each for each in found.config_keys if each.common]
-    head = _connector(found, listing) if found.HasField("plugin") else _part(found, listing)
+    is_connector = found.HasField("plugin")
+    head = _connector(visit, found, listing) if is_connector else _part(found, listing)
     kind = decode_connector_type(found.plugin.type) or "connector"
     class_name = found.plugin.class_name or found.record_plugin.class_name
     body = json.dumps({"class_name": class_name}, ensure_ascii=False)
@@ -47,10 +48,15 @@ def plugin_html(found: pb.GetPluginResponse, listing: pb.ListPluginsResponse) ->
     )
 
 
-def _connector(found: pb.GetPluginResponse, listing: pb.ListPluginsResponse) -> Node:
+def _connector(visit: Visit, found: pb.GetPluginResponse, listing: pb.ListPluginsResponse) -> Node:
     plugin = found.plugin
     versions = [each for each in listing.plugins if each.class_name == plugin.class_name]
     pairs = list(pair_lines(plugin, pairs_of(plugin, listing.plugins)))
+    create = tag(
+        "a",
+        "Create a connector of this class",
+        href=f"{NEW_CONNECTOR}?{urlencode({'class': plugin.class_name})}",
+    )
     example = json.dumps(example_of(plugin, found.config_keys), indent=2, ensure_ascii=False)
     name = title_of(found)
     return [
@@ -64,12 +70,7 @@ def _connector(found: pb.GetPluginResponse, listing: pb.ListPluginsResponse) -> 
         ),
         tag(
             "p",
-            tag(
-                "a",
-                "Create a connector of this class",
-                href=f"{NEW_CONNECTOR}?{urlencode({'class': plugin.class_name})}",
-            ),
-            " · ",
+            (create, " · ") if visit.rights.may_for_some("CreateConnector") else None,
             tag(
                 "a",
                 "Connectors of this class",

@@ -42,11 +42,12 @@ class PluginsPages(Pages):
         client = self._context.client(request)
         found = await client.get_plugin(class_name, timeout_s=_TIMEOUT_S)
         listing = await client.list_plugins(timeout_s=_TIMEOUT_S)
-        content = plugin_page.plugin_html(found, listing)
+        content = plugin_page.plugin_html(request.visit, found, listing)
         title = plugin_page.title_of(found) or class_name
         return Response(page(request.visit, title, content, current=PLUGINS))
 
     async def _confirm(self, request: Request) -> Response:
+        request.visit.rights.demand("ReloadPlugins")
         found = await self._context.client(request).list_plugins(timeout_s=_TIMEOUT_S)
         worker_id = request.form.one("worker")
         if worker_id and worker_id not in found.worker_ids:
@@ -58,6 +59,7 @@ class PluginsPages(Pages):
 
     async def _run(self, request: Request) -> Response:
         worker_ids = request.form.all("worker")
+        request.visit.rights.demand("ReloadPlugins")
         if not worker_ids:
             raise PageError(400, "No worker is selected", "Select a worker in the list first.")
         everything = request.form.one("all") == "yes"

@@ -233,7 +233,9 @@ def _name(plugin: pb.Plugin | pb.RecordPlugin) -> Node:
     ]
 
 
-def _reload_form(visit: Visit, found: pb.ListPluginsResponse) -> Html:
+def _reload_form(visit: Visit, found: pb.ListPluginsResponse) -> Html | None:
+    if not visit.rights.may("ReloadPlugins"):
+        return None
     options = [
         tag("option", "all workers", value=""),
         *(tag("option", each, value=each) for each in found.worker_ids),

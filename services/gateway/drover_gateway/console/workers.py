@@ -34,6 +34,7 @@ class WorkersPages(Pages):
 
     async def _confirm(self, request: Request) -> Response:
         action = _action(request.form)
+        request.visit.rights.demand(action.rpc)
         info = await self._info(request)
         worker = _worker(info, request.form)
         content = workers_page.confirm_html(request.visit, action, worker, info)

@@ -200,6 +200,7 @@ def _row(
         ),
     )
     is_known = worker.state != pb.WORKER_STATE_UNSPECIFIED
+    is_offered = is_known and visit.rights.may(action.rpc)
     return tag(
         "tr",
         tag(
@@ -221,7 +222,7 @@ def _row(
         ),
         tag("td", f"{len(worker.connectors):,}", class_="num"),
         tag("td", f"{len(worker.tasks):,}", class_="num"),
-        tag("td", form if is_known else None),
+        tag("td", form if is_offered else None),
     )
 
 

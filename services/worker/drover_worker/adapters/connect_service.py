@@ -7,6 +7,7 @@ from google.protobuf.message import Message
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
+from drover.codec.caller import encode_caller
 from drover.rpc.guard import current_principal
 from drover.rpc.interceptors import remaining_s
 from drover_worker.admin.admin import Admin
@@ -28,6 +29,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     ) -> pb.GetClusterInfoResponse:
         """Describe the cluster, without waiting for a rebalance."""
         return await self._admin.cluster.get(request, _call(context))
+
+    async def GetCaller(
+        self, request: pb.GetCallerRequest, context: Context
+    ) -> pb.GetCallerResponse:
+        """Return the caller's name and grants."""
+        return encode_caller(current_principal())
 
     async def DrainWorker(
         self, request: pb.DrainWorkerRequest, context: Context
