@@ -3,7 +3,9 @@
 import html
 import json
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -11,10 +13,12 @@ import pytest
 import pytest_asyncio
 
 from drover.api.common.v1 import activity_pb2
+from drover.dataplane.embedded import DATA_FILE
+from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts
 from drover_gateway.console.connector_history_page import ROLLBACK
-from drover_gateway.console.connector_offsets_page import EDIT, EDIT_RUN, RESET, RESET_RUN
+from drover_gateway.console.connector_offsets_page import EDIT, EDIT_RUN, MOVE, RESET, RESET_RUN
 from drover_gateway.console.connector_page import RESTART_TASK, RESTART_TASK_RUN
 from drover_gateway.console.connectors_page import CONFIRM, RUN
 from drover_worker.admin import figures
@@ -24,6 +28,7 @@ from tests.support.addresses import free_address
 from tests.support.console_client import ConsoleClient, Page
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.gateways import RunningGateway, running_gateway
+from tests.support.stored_topics import store_records
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -36,8 +41,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 class World:
     """A worker, a gateway in front of it, and a browser without JavaScript."""
 
-    def __init__(self, worker: RunningWorker, gateway: RunningGateway) -> None:
+    def __init__(self, worker: RunningWorker, gateway: RunningGateway, data_file: Path) -> None:
         self.worker = worker
+        self.data_file = data_file
         self.gateway = gateway
         self.console = ConsoleClient(gateway)
 
@@ -96,10 +102,11 @@ class World:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    async with WorkerCluster(tmp_path_factory.mktemp("connector")) as cluster:
+    directory = tmp_path_factory.mktemp("connector")
+    async with WorkerCluster(directory) as cluster:
         (worker,) = await cluster.settled_workers(1)
         async with running_gateway([worker.address]) as gateway:
-            yield World(worker, gateway)
+            yield World(worker, gateway, directory / DATA_FILE)
 
 
 def retrying(message: str) -> activity_pb2.TaskActivity:
@@ -329,6 +336,83 @@ async def test_a_sinks_offset_is_a_number(world: World) -> None:
     wrong = await world.console.submit(page, EDIT, added[0], ("new_offset", "-1"))
     assert wrong.status == 400
     assert "a whole number from 0" in wrong.text
+
+
+def store_times(world: World, topic: str, partitions: Sequence[Sequence[int]]) -> None:
+    """Records with these timestamps in milliseconds, by partition."""
+    store = EmbeddedStore(world.data_file)
+    for partition, times_ms in enumerate(partitions):
+        rows = [{"value": b"1", "timestamp_ms": each} for each in times_ms]
+        count = len(partitions)
+        store_records(store, topic, rows, partition=partition, partition_count=count)
+    store.close()
+
+
+async def test_a_sink_is_moved_to_a_time_after_a_page_with_the_difference(world: World) -> None:
+    day_ms, now_ms = 86_400_000, int(time.time() * 1000)
+    late_ms = [now_ms - 2 * day_ms, now_ms - day_ms // 2, now_ms - 60_000]
+    store_times(world, "moved", [late_ms, [1_700_000_000_000], [now_ms - 2 * day_ms]])
+    await world.create("e-t", **{"connector.class": SINK, "topics": "moved"})
+    for partition, position in ((0, 3), (1, 0)):
+        place = f'{{"kafka_topic":"moved","kafka_partition":{partition}}}'
+        await commit(world, "e-t", place, f'{{"kafka_offset":{position}}}')
+    assert MOVE not in (await world.open("e-t", "offsets")).html
+    await world.set_state("e-t", "stop", "STOPPED")
+    page = await world.open("e-t", "offsets")
+    assert page.form(MOVE).buttons == [("", ""), ("ago", "1h"), ("ago", "1d")]
+    asked = await world.console.submit(page, MOVE, ("time", ""), ("ago", "1d"))
+    assert asked.status == 200, asked.text
+    end = "the end: no record is at or after the time"
+    for row in (
+        'kafka_partition=0 {"kafka_offset":3} {"kafka_offset":1} back, repeats 2',
+        f'kafka_partition=1 {{"kafka_offset":0}} {{"kafka_offset":1}} ahead, skips 1; {end}',
+        f'kafka_partition=2 none {{"kafka_offset":1}} new; {end}',
+    ):
+        assert f"kafka_topic=moved {row}" in asked.text
+    assert "3 offsets will be written" in asked.text
+    assert "drover connector offsets e-t --to-time" in asked.text
+    assert_strict(asked)
+    # nothing is written before the confirmation
+    assert len(await present_offsets(world, "e-t")) == 2
+    done = await world.console.submit(asked, EDIT_RUN)
+    assert done.status == 200, done.text
+    positions = [each["kafka_offset"] for _, each in await present_offsets(world, "e-t")]
+    assert positions == [1, 1, 1]
+    # the second operator's page shows the earlier offsets: the conflict changes nothing
+    late = await world.console.submit(asked, EDIT_RUN)
+    assert late.status == 409
+    assert "It is now" in late.text
+    page = await world.open("e-t", "offsets")
+    asked = await world.console.submit(page, MOVE, ("time", "2023-11-14T22:13:20"))
+    assert "3 offsets will be written" in asked.text
+    assert "at or after 2023-11-14 22:13:20 UTC" in asked.text
+    asked = await world.console.submit(page, MOVE, ("time", "9999-01-01T00:00"))
+    assert "1 offset will be written" in asked.text
+    assert 'kafka_partition=0 {"kafka_offset":1} {"kafka_offset":3} ahead, skips 2' in asked.text
+    for wrong in (("time", ""), ("time", "soon"), ("time", "1969-01-01T00:00"), ("ago", "1y")):
+        refused = await world.console.submit(page, MOVE, wrong)
+        assert (refused.status, "The time cannot be read" in refused.text) == (400, True), wrong
+
+
+async def test_a_sink_that_is_where_the_time_is_has_nothing_to_write(world: World) -> None:
+    await world.create("e-u", **{"connector.class": SINK, "topics": "not-there"})
+    await world.set_state("e-u", "stop", "STOPPED")
+    page = await world.open("e-u", "offsets")
+    asked = await world.console.submit(page, MOVE, ("ago", "1h"))
+    assert "The sink has no topic partitions" in asked.text
+    store_times(world, "not-there", [[5]])
+    asked = await world.console.submit(page, MOVE, ("time", "2023-11-14T22:13"))
+    done = await world.console.submit(asked, EDIT_RUN)
+    assert done.status == 200, done.text
+    asked = await world.console.submit(page, MOVE, ("time", "2023-11-14T22:13"))
+    assert "Nothing to change." in asked.text
+    assert "none; the end: no record is at or after the time" in asked.text
+    await world.create("e-v")
+    form = page.form(MOVE)
+    fields = [(key, "e-v" if key == "name" else value) for key, value in form.fields]
+    refused = await world.console.post(MOVE, [*fields, ("ago", "1h")])
+    assert refused.status == 400
+    assert "the offsets of a source have no times" in refused.text
 
 
 async def test_offsets_are_reset_unless_they_have_changed(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The start time of a read: an option of commands."""
+"""Times in options of commands."""
 
 import re
 from typing import Annotated
@@ -26,21 +26,24 @@ SinceOption = Annotated[
 
 
 def start_time(text: str) -> Timestamp | None:
-    """The time of the option; None if it is empty.
+    """The time of the option; None if it is empty. Raises as ``time_ms_of``."""
+    return encode_timestamp(time_ms_of(text, "--since")) if text else None
+
+
+def time_ms_of(text: str, option: str) -> int:
+    """A time, or a duration before now, in milliseconds since 1970.
 
     Raises:
-        typer.BadParameter: It has another form.
+        typer.BadParameter: It has another form; the message names the option.
     """
-    if not text:
-        return None
     span = _SPAN.fullmatch(text.strip())
     if span is not None:
         span_ms = int(span[1]) * _UNITS_MS[span[2]]
-        return encode_timestamp(max(0, SystemClock().now_ms() - span_ms))
+        return max(0, SystemClock().now_ms() - span_ms)
     found = first_ms_of(text)
     if found is None:
         raise typer.BadParameter(
-            f"--since must be a time from 1970 to 9999 in ISO 8601, such as 2026-01-31T12:00:00Z, "
+            f"{option} must be a time from 1970 to 9999 in ISO 8601, such as 2026-01-31T12:00:00Z, "
             f"or a duration before now, such as 90s, 15m, 2h or 7d, not {text[:60]!r}"
         )
-    return encode_timestamp(found)
+    return found

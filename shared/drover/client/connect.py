@@ -10,6 +10,7 @@ from drover.client.calls import (
     server_stream,
 )
 from drover.client.topics import ADMIN_TIMEOUT_S, PAGE_SIZE, TopicCalls
+from drover.codec.common import encode_timestamp
 from drover.codec.connect import TARGET_STATES
 from drover.model.config import ConfigMap, TargetState
 
@@ -379,6 +380,17 @@ class ConnectClient(TopicCalls):
         """A page of a connector's committed offsets, with the token of the next page."""
         request = pb.GetConnectorOffsetsRequest(name=name, page_token=page_token)
         return await self._call(self._stub.GetConnectorOffsets, request, timeout_s=timeout_s)
+
+    async def find_connector_offsets(
+        self, name: str, time_ms: int, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> list[pb.FoundOffset]:
+        """Where the topic partitions of a sink have the first record at or after a time in
+        milliseconds since 1970; writes nothing.
+        """
+        start_time = encode_timestamp(time_ms)
+        request = pb.FindConnectorOffsetsRequest(name=name, start_time=start_time)
+        response = await self._call(self._stub.FindConnectorOffsets, request, timeout_s=timeout_s)
+        return list(response.offsets)
 
     async def alter_connector_offsets(
         self,

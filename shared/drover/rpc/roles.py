@@ -79,6 +79,7 @@ _READ = Access(Role.VIEWER)
 _READ_ANY = Access(Role.VIEWER, Scope.ANY)
 _READ_CONNECTOR = Access(Role.VIEWER, Scope.CONNECTOR)
 _READ_AUDIT = Access(Role.ADMIN)
+_SEARCH = Access(Role.OPERATOR, Scope.CONNECTOR)
 _TRY = Access(Role.OPERATOR, Scope.CONNECTOR, Effect.READS)
 _OPERATE = Access(Role.OPERATOR, Scope.CONNECTOR, effect=Effect.CHANGES)
 _ADMINISTER = Access(Role.ADMIN, Scope.CONNECTOR, effect=Effect.CHANGES)
@@ -115,6 +116,7 @@ ACCESS: dict[str, dict[str, Access]] = {
         "WatchStatuses": _READ_CONNECTOR,
         "GetConnectorOffsets": _READ_CONNECTOR,
         "GetConnectorTopics": _READ_CONNECTOR,
+        "FindConnectorOffsets": _SEARCH,
         "ValidateConfig": _TRY,
         "PauseConnector": _OPERATE,
         "ResumeConnector": _OPERATE,

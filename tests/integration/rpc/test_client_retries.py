@@ -217,6 +217,9 @@ CALLS: dict[str, Call] = {
     "ConnectService.ValidateConfig": _connect(lambda c: c.validate_config({})),
     "ConnectService.PreviewConnector": _connect(lambda c: c.preview_connector({})),
     "ConnectService.GetConnectorOffsets": _connect(lambda c: c.get_connector_offsets("flights")),
+    "ConnectService.FindConnectorOffsets": _connect(
+        lambda c: c.find_connector_offsets("flights", 1_700_000_000_000)
+    ),
     "ConnectService.AlterConnectorOffsets": _connect(
         lambda c: c.alter_connector_offsets(
             "flights", [connect_service_pb2.ConnectorOffset(partition_json="{}")]

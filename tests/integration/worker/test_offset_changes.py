@@ -2,17 +2,25 @@
 
 import asyncio
 import itertools
+import json
+from pathlib import Path
+from typing import Any
 
+import grpc.aio
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
-from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.secrets import MASK
 from drover.model.sink_outputs import decode_mark
+from drover.model.times import TIME_MAX_MS
 from tests.support.fake_engine import SINK, SOURCE, FakeEngine
+from tests.support.stored_topics import store_records
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster, tasks_are_there
 
@@ -239,6 +247,103 @@ async def test_a_sources_offsets_have_no_lag(
     assert not await committed(owner, FILE, '{"position":1}')
     assert await offsets_of(follower) == {FILE: '{"position":1}'}
     assert await lags_of(follower) == {}
+
+
+@pytest.fixture
+def store(tmp_path: Path, workers: list[RunningWorker]) -> EmbeddedStore:
+    """The records of the cluster: t has three partitions, u has one."""
+    assert workers
+    store = EmbeddedStore(tmp_path / "data.db")
+    for partition, times_ms in enumerate(([10, 20, 5, 40], [30, 1], [1, 2])):
+        rows = [{"value": b"1", "timestamp_ms": each} for each in times_ms]
+        store_records(store, "t", rows, partition=partition, partition_count=3)
+    store_records(store, "u", [{"value": b"1", "timestamp_ms": 21}])
+    return store
+
+
+async def moves_of(follower: ConnectClient, time_ms: int, name: str = "c") -> list[tuple[Any, ...]]:
+    """Topic, partition, committed and found offset, and whether it is the end."""
+    return [
+        (
+            *json.loads(each.found.partition_json).values(),
+            json.loads(each.committed_offset_json or "{}").get("kafka_offset"),
+            json.loads(each.found.offset_json or "{}").get("kafka_offset"),
+            each.is_end,
+        )
+        for each in await follower.find_connector_offsets(name, time_ms)
+    ]
+
+
+async def test_a_sink_is_moved_to_the_first_records_at_or_after_a_time(
+    cluster: WorkerCluster,
+    workers: list[RunningWorker],
+    follower: ConnectClient,
+    store: EmbeddedStore,
+) -> None:
+    settings = {"topics": "t, u, not-there", "errors.deadletterqueue.topic.name": "letters"}
+    await follower.create_connector("c", {**CONFIG, "connector.class": SINK, **settings})
+    owner = await owner_of(cluster, workers)
+    for topic, partition, position in (
+        ("t", 0, 4),
+        ("t", 2, 2),
+        ("gone", 0, 9),
+        ("letters", 0, 1),
+    ):
+        place = f'{{"kafka_topic":"{topic}","kafka_partition":{partition}}}'
+        assert not await committed(owner, place, f'{{"kafka_offset":{position}}}')
+    store_records(store, "letters", [{"value": b"1", "timestamp_ms": 50}])
+    # also while it runs: nothing is written
+    assert await moves_of(follower, 20) == [
+        ("gone", 0, 9, None, False),
+        ("t", 0, 4, 1, False),
+        ("t", 1, None, 0, False),
+        ("t", 2, 2, 2, True),
+        ("u", 0, None, 0, False),
+    ]
+    assert [each[3:] for each in await moves_of(follower, 0)] == [
+        (None, False),
+        *[(0, False)] * 4,
+    ]
+    assert [each[3:] for each in await moves_of(follower, TIME_MAX_MS)] == [
+        (None, False),
+        (4, True),
+        (2, True),
+        (2, True),
+        (1, True),
+    ]
+    await follower.stop_connector("c")
+    found = await follower.find_connector_offsets("c", 20)
+    await follower.alter_connector_offsets(
+        "c", [each.found for each in found if each.found.HasField("offset_json")]
+    )
+    assert [each[2:4] for each in await moves_of(follower, 20)] == [
+        (9, None),
+        (1, 1),
+        (0, 0),
+        (2, 2),
+        (0, 0),
+    ]
+
+
+async def test_a_search_for_offsets_needs_a_time_and_a_sink(
+    workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    await follower.create_connector("c", CONFIG)
+    with pytest.raises(InvalidArgumentError) as caught:
+        await follower.find_connector_offsets("c", 20)
+    assert [each.field for each in caught.value.violations] == ["name"]
+    assert "the offsets of a source have no times" in caught.value.message
+    with pytest.raises(NotFoundError):
+        await follower.find_connector_offsets("nobody", 20)
+    faulty = {
+        "must be set": pb.FindConnectorOffsetsRequest(name="c"),
+        "must be a time from 1970 to 9999": pb.FindConnectorOffsetsRequest(
+            name="c", start_time=Timestamp(seconds=-1)
+        ),
+    }
+    for told, request in faulty.items():
+        with pytest.raises(grpc.aio.AioRpcError, match=told):
+            await workers[1].stub.FindConnectorOffsets(request, timeout=20)
 
 
 async def test_offsets_behind_a_sinks_output_are_adopted(

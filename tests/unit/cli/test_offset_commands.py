@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.clock import SystemClock
 from drover.errors import FailedPreconditionError, Reason
 from tests.support.fake_cluster import FakeCluster, Run
 
@@ -143,6 +144,92 @@ def test_a_reset_and_a_file_contradict_each_other(cluster: FakeCluster, drover: 
     code, _, err = drover("connector", "offsets", "c", "--reset", "-f", "x")
     assert code != 0
     assert "not both" in err
+    assert not cluster.requests
+
+
+def move(partition: int, before: int | None, after: int | None, **more: bool) -> pb.FoundOffset:
+    place = f'{{"kafka_topic":"t","kafka_partition":{partition}}}'
+    texts = [None if each is None else f'{{"kafka_offset":{each}}}' for each in (before, after)]
+    found = pb.ConnectorOffset(partition_json=place, offset_json=texts[1])
+    return pb.FoundOffset(found=found, committed_offset_json=texts[0], **more)
+
+
+MOVES = [
+    move(0, 1_042, 42),
+    move(1, 7, 9),
+    move(2, 5, 5, is_end=True),
+    move(3, None, 4, is_end=True),
+    move(4, 3, None),
+]
+
+
+def test_a_move_to_a_time_shows_the_difference_and_asks(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.answers["FindConnectorOffsets"] = pb.FindConnectorOffsetsResponse(offsets=MOVES)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    time = "2026-01-31T12:00:00.5+01:00"
+    code, out, _ = drover("connector", "offsets", "c", "--to-time", time)
+    assert code != 0
+    end = "; the end: no record is at or after the time"
+    assert [line.split("  ")[-1].strip() for line in out.strip().splitlines()] == [
+        "CHANGE",
+        "back, repeats 1,000",
+        "ahead, skips 2",
+        f"none{end}",
+        f"new{end}",
+        "not written: the partition does not exist",
+    ]
+    (request,) = cluster.requests
+    assert request.name == "c"
+    assert request.start_time.ToJsonString() == "2026-01-31T11:00:00.500Z"
+    code, out, _ = drover("connector", "offsets", "c", "--to-time", time, "--yes", "-o", "json")
+    assert code == 0
+    document = json.loads(out)
+    assert (document["name"], document["message"]) == ("c", "2 changed")
+    assert document["offsets"][4] == {
+        "partition": {"kafka_topic": "t", "kafka_partition": 4},
+        "committed_offset": {"kafka_offset": 3},
+        "offset": None,
+        "is_end": False,
+    }
+    assert cluster.requests[-1] == pb.AlterConnectorOffsetsRequest(
+        name="c", offsets=[MOVES[at].found for at in (0, 1, 3)]
+    )
+
+
+def test_a_move_to_a_duration_before_now_is_only_shown_with_dry_run(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["FindConnectorOffsets"] = pb.FindConnectorOffsetsResponse(offsets=MOVES)
+    code, out, _ = drover("connector", "offsets", "c", "--to-time", "1d", "--dry-run")
+    assert code == 0
+    assert out.endswith("c: nothing was written\n")
+    (request,) = cluster.requests
+    assert abs(SystemClock().now_ms() - 86_400_000 - request.start_time.ToMilliseconds()) < 60_000
+
+
+def test_a_move_that_changes_nothing_writes_nothing(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["FindConnectorOffsets"] = pb.FindConnectorOffsetsResponse(offsets=MOVES[2:3])
+    code, out, _ = drover("connector", "offsets", "c", "--to-time", "1h")
+    assert (code, out.splitlines()[-1]) == (0, "c: nothing to change")
+    assert len(cluster.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--to-time", "yesterday"], "--to-time must be a time"),
+        (["--to-time", "1h", "--reset"], "not both"),
+        (["--dry-run"], "--dry-run belongs to --to-time"),
+    ],
+)
+def test_a_move_needs_a_time_alone(
+    cluster: FakeCluster, drover: Run, arguments: list[str], told: str
+) -> None:
+    code, _, err = drover("connector", "offsets", "c", *arguments)
+    assert code != 0
+    assert told in err
     assert not cluster.requests
 
 

@@ -123,6 +123,29 @@ def test_without_a_record_so_late_a_read_waits_at_the_end(plane: EmbeddedPlane) 
     assert [(each.partition, each.offset) for each in later.records] == [(0, 2)]
 
 
+@pytest.mark.parametrize("limit_s", [2.0, -1.0])
+def test_the_starts_are_found_without_reading_records(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch, limit_s: float
+) -> None:
+    store(plane, [10, 20, 5], partition=0, partition_count=4)
+    store(plane, [40, 41], partition=0)
+    store(plane, [25, 1], partition=1)
+    store(plane, [1, 2], partition=2)
+    monkeypatch.setattr(topic_reads, "_TIME_S", limit_s)
+    query = topics_pb2.RecordQuery(topic="t")
+    command = engine_pb2.ReadTopic(query=query, start_time_ms=21, find_only=True)
+    found = read_topic(plane, command, {})
+    while found.search_positions:
+        for field in ("positions", "search_positions"):
+            command.ClearField(field)
+        command.positions.extend(found.positions)
+        command.search_positions.extend(found.search_positions)
+        found = read_topic(plane, command, {})
+    assert not found.records
+    assert [each.offset for each in found.positions] == [3, 0, 2, 0]
+    assert [each.offset for each in found.end_positions] == [5, 2, 2, 0]
+
+
 def test_conditions_apply_from_the_start_on(plane: EmbeddedPlane) -> None:
     store(plane, [10, 20, 30, 5])
     assert offsets(plane, 20, conditions=["timestamp<1970-01-01T00:00:00.030Z"]) == [1, 3]

@@ -1,11 +1,13 @@
 """The tab with a connector's offsets, and their change after a page with the difference."""
 
+import time
 from collections.abc import Sequence
 
 import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
+from drover.transform.exact_texts import first_ms_of
 from drover_gateway.console import connector_offsets_page as html
 from drover_gateway.console.connectors import decoded_name
 from drover_gateway.console.frame import CONNECTORS, notice, page
@@ -18,11 +20,15 @@ from drover_gateway.console.offset_edits import (
     digest_of,
     edits_of,
     key_of,
+    moves_of,
 )
 from drover_gateway.console.pages import Context, Request, Routes
 
 #: The pages of offsets that are read before a write, each at most 1 MiB.
 _PAGES_MAX = 20
+#: What a form can contain: each move has 250 to 700 bytes in it.
+_MOVES_MAX = 1_000
+_AGO_MS = {"1h": 3_600_000, "1d": 86_400_000}
 
 _log = structlog.get_logger("drover.gateway.console")
 
@@ -35,6 +41,7 @@ class OffsetsPages:
         self.routes: Routes = {
             ("POST", html.EDIT): self._confirm_edit,
             ("POST", html.EDIT_RUN): self._edit,
+            ("POST", html.MOVE): self._confirm_move,
             ("POST", html.RESET): self._confirm_reset,
             ("POST", html.RESET_RUN): self._reset,
         }
@@ -49,6 +56,7 @@ class OffsetsPages:
             name,
             offsets,
             has_more=has_more,
+            is_sink=connector.type == pb.CONNECTOR_TYPE_SINK,
             is_stopped=connector.target_state == pb.TARGET_STATE_STOPPED,
             digest=_digest(offsets),
         )
@@ -74,6 +82,21 @@ class OffsetsPages:
             return Response(page(request.visit, "Offsets", content, current=CONNECTORS), 400)
         content = html.confirm_edit_html(request.visit, name, edits)
         return Response(page(request.visit, "Write offsets?", content, current=CONNECTORS))
+
+    async def _confirm_move(self, request: Request) -> Response:
+        name = decoded_name(request.form.one("name"))
+        time_ms = _time_ms(request.form)
+        found = await self._context.client(request).find_connector_offsets(name, time_ms)
+        edits = moves_of(found)
+        if len(edits) > _MOVES_MAX:
+            raise PageError(
+                400,
+                "There are too many partitions",
+                f"A page can write {_MOVES_MAX:,} offsets. Use `drover connector offsets NAME"
+                " --to-time TIME`, which writes all of them.",
+            )
+        content = html.confirm_move_html(request.visit, name, time_ms, found, edits)
+        return Response(page(request.visit, "Move to a time?", content, current=CONNECTORS))
 
     async def _edit(self, request: Request) -> Response:
         name = decoded_name(request.form.one("name"))
@@ -111,6 +134,21 @@ class OffsetsPages:
         message = await client.reset_connector_offsets(name)
         _log.info("offsets are removed", connector=name)
         return _done(request, name, message)
+
+
+def _time_ms(form: Form) -> int:
+    ago = form.one("ago")
+    if ago in _AGO_MS:
+        return int(time.time() * 1000) - _AGO_MS[ago]
+    text = form.one("time").strip()
+    found = first_ms_of(text) if text else None
+    if ago or found is None:
+        raise PageError(
+            400,
+            "The time cannot be read",
+            "It must be a time from 1970 to 9999 in UTC, such as 2026-01-31T12:00:00.",
+        )
+    return found
 
 
 def _edits(form: Form) -> Sequence[Edit]:

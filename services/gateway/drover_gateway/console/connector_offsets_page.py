@@ -5,17 +5,22 @@ import shlex
 from collections.abc import Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.output.offset_moves import move_text
+from drover.cli.output.times import iso_time
 from drover_gateway.console.actions import RESUME, STOP, Action, cli_command, grpc_command
-from drover_gateway.console.connectors_page import CONFIRM, form_value
+from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.links import connector_url
 from drover_gateway.console.offset_edits import Conflict, Edit, field_of, is_of_sink, readable
 
 EDIT, EDIT_RUN = "/ui/connector/offsets/edit", "/ui/connector/offsets/edit/run"
+MOVE = "/ui/connector/offsets/time"
 RESET, RESET_RUN = "/ui/connector/offsets/reset", "/ui/connector/offsets/reset/run"
 #: The maximum number of offsets of a page.
 OFFSETS_MAX = 500
+#: Times before now, as `drover connector offsets --to-time` has them.
+AGO_LABELS = {"1h": "An hour", "1d": "A day"}
 _UNKNOWN = "-"
 
 
@@ -26,6 +31,7 @@ def offsets_html(
     *,
     has_more: bool,
     is_stopped: bool,
+    is_sink: bool,
     digest: str,
 ) -> Html:
     """The tab; offsets of a stopped connector can be edited."""
@@ -45,6 +51,7 @@ def offsets_html(
         rights = visit.rights
         if rights.may("AlterConnectorOffsets", name):
             parts.append(_form(visit, name, offsets))
+            parts.append(_move_form(visit, name) if is_sink else None)
         else:
             parts.append(_table(offsets) if offsets else _none())
         if offsets and rights.may("ResetConnectorOffsets", name):
@@ -66,28 +73,50 @@ def confirm_edit_html(visit: Visit, name: str, edits: Sequence[Edit]) -> Html:
     """What an edit will change, before it is written."""
     if not edits:
         return notice("empty", "Nothing was changed", tag("p", _back(name)))
-    hidden = [
-        tag("input", type="hidden", name=key, value=form_value(value))
-        for each in edits
-        for key, value in (
-            ("partition", each.partition),
-            ("before", each.before),
-            ("after", each.after),
-        )
-    ]
-    count = f"{len(edits):,} offset{'' if len(edits) == 1 else 's'}"
     return join(
-        tag("p", f"{count} will be written; the others stay. A lower offset repeats records."),
-        _differences(edits),
-        visit.form(
-            EDIT_RUN,
-            tag("input", type="hidden", name="name", value=form_value(name)),
-            *hidden,
-            tag("button", f"Write {count}", class_="danger"),
-            tag("a", "Cancel", href=connector_url(name, "offsets")),
-            class_="decide",
+        tag(
+            "p",
+            f"{_count(edits)} will be written; the others stay. A lower offset repeats records.",
         ),
+        _differences(edits),
+        _write_form(visit, name, edits),
         commands("The same from the command line and by gRPC", _edit_commands(name, edits)),
+    )
+
+
+def confirm_move_html(
+    visit: Visit, name: str, time_ms: int, found: Sequence[pb.FoundOffset], edits: Sequence[Edit]
+) -> Html:
+    """Where a sink's partitions have the first record at or after a time, before it is written."""
+    time = iso_time(time_ms)
+    if not found:
+        return notice(
+            "empty",
+            "The sink has no topic partitions",
+            tag("p", "It has no committed offset, and none of its topics exists."),
+            tag("p", _back(name)),
+        )
+    rows = [
+        _row(
+            readable(each.found.partition_json),
+            each.committed_offset_json,
+            each.found.offset_json or each.committed_offset_json,
+            note=move_text(each),
+        )
+        for each in found
+    ]
+    lines = [
+        cli_command("offsets", name, "--to-time", time),
+        grpc_command("FindConnectorOffsets", {"name": name, "start_time": time}),
+        *(_edit_commands(name, edits)[1:] if edits else ()),
+    ]
+    what = f"{_count(edits)} will be written; the others stay." if edits else "Nothing to change."
+    return join(
+        tag("p", "To the first record of each partition at or after ", time_html(time_ms), "."),
+        tag("p", what),
+        _wide("The difference", ("Partition", "Now", "Afterwards", "Change"), rows),
+        _write_form(visit, name, edits) if edits else tag("p", _back(name)),
+        commands("The same from the command line and by gRPC", lines),
     )
 
 
@@ -140,6 +169,30 @@ def done_html(visit: Visit, name: str, message: str) -> Html:
         tag("p", message, class_="good", role="status"),
         _resume(visit, name),
         tag("p", _back(name)),
+    )
+
+
+def _count(edits: Sequence[Edit]) -> str:
+    return f"{len(edits):,} offset{'' if len(edits) == 1 else 's'}"
+
+
+def _write_form(visit: Visit, name: str, edits: Sequence[Edit]) -> Html:
+    hidden = [
+        _hidden(key, value)
+        for each in edits
+        for key, value in (
+            ("partition", each.partition),
+            ("before", each.before),
+            ("after", each.after),
+        )
+    ]
+    return visit.form(
+        EDIT_RUN,
+        _hidden("name", name),
+        *hidden,
+        tag("button", f"Write {_count(edits)}", class_="danger"),
+        tag("a", "Cancel", href=connector_url(name, "offsets")),
+        class_="decide",
     )
 
 
@@ -260,6 +313,30 @@ def _field(key: str, value: str, label: str) -> Html:
     )
 
 
+def _move_form(visit: Visit, name: str) -> Html:
+    field = tag("input", type="datetime-local", name="time", step=1)
+    return tag(
+        "section",
+        tag("h2", "Move to a time"),
+        tag(
+            "p",
+            "Each partition continues at its first record at or after the time, or at its end if"
+            " there is none. The next page lists the difference; nothing is written before.",
+        ),
+        visit.form(
+            MOVE,
+            _hidden("name", name),
+            tag("label", "Time (UTC)", field),
+            tag("button", "Review the difference…"),
+            *(
+                tag("button", f"{label} ago…", name="ago", value=value)
+                for value, label in AGO_LABELS.items()
+            ),
+            class_="decide",
+        ),
+    )
+
+
 def _reset_form(visit: Visit, name: str, digest: str) -> Html:
     return tag(
         "section",
@@ -279,11 +356,12 @@ def _differences(edits: Sequence[Edit]) -> Html:
     return _wide("The difference", ("Partition", "Now", "Afterwards"), rows)
 
 
-def _row(partition: str, *cells: str) -> Html:
+def _row(partition: str, *cells: str, note: str = "") -> Html:
     return tag(
         "tr",
         tag("th", tag("bdi", partition), scope="row"),
         *(tag("td", tag("code", each) if each else tag("small", "none")) for each in cells),
+        tag("td", note) if note else None,
     )
 
 

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from drover.api.connect.v1 import connect_service_pb2 as pb
+
 _OFFSET_KEY = "kafka_offset"
 _PARTITION_KEYS = {"kafka_topic", "kafka_partition"}
 
@@ -96,6 +98,16 @@ def edits_of(rows: Iterable[tuple[str, str, str]]) -> list[Edit]:
     if faults:
         raise EditError("\n".join(faults))
     return edits
+
+
+def moves_of(found: Iterable[pb.FoundOffset]) -> list[Edit]:
+    """The edits that move a sink to the offsets that were found by time."""
+    return [
+        Edit(each.found.partition_json, each.committed_offset_json, each.found.offset_json)
+        for each in found
+        if each.found.HasField("offset_json")
+        and key_of(each.found.offset_json) != key_of(each.committed_offset_json)
+    ]
 
 
 def _entered(partition: str, text: str) -> str:

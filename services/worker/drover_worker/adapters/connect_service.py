@@ -110,6 +110,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Return a page of a connector's committed offsets."""
         return await self._admin.statuses.offsets(request, _call(context))
 
+    async def FindConnectorOffsets(
+        self, request: pb.FindConnectorOffsetsRequest, context: Context
+    ) -> pb.FindConnectorOffsetsResponse:
+        """Return where a sink's topic partitions have the first record at or after a time."""
+        return await self._admin.offset_search.find(request, _call(context))
+
     async def GetConnectorTopics(
         self, request: pb.GetConnectorTopicsRequest, context: Context
     ) -> pb.GetConnectorTopicsResponse:

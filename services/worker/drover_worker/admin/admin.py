@@ -17,6 +17,7 @@ from drover_worker.admin.every_worker import EveryWorker
 from drover_worker.admin.figures import Figures, OwnRows
 from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
 from drover_worker.admin.logger_levels import LoggerLevels
+from drover_worker.admin.offset_search import OffsetSearch
 from drover_worker.admin.plans import ConnectorPlans
 from drover_worker.admin.plugin_reload import PluginReload, ReplaceEngine
 from drover_worker.admin.plugins import Plugins
@@ -132,6 +133,7 @@ class Admin:
         self.drains = WorkerDrains(forwarder)
         self.plugins = Plugins(engine, plugins, reads, group_id=group_id)
         self.topics = Topics(engine, reads)
+        self.offset_search = OffsetSearch(reads, views, self.statuses, self.topics)
         self.topic_writes = TopicWrites(engine, reads)
         self.plugin_reload = PluginReload(
             worker_id=backends.worker_id,

@@ -99,7 +99,7 @@ class ConnectorStatuses:
         """Return a page of a connector's committed offsets, with lags for a sink."""
         name = await self._reads.existing(request.name, call.deadline)
         config = self._view.config(name) or {}
-        offsets = await self._fetch_offsets(name, call.deadline.remaining_s())
+        offsets = await self.committed(name, call.deadline.remaining_s())
         page, token = take_page(
             offsets,
             request.page_token,
@@ -118,7 +118,7 @@ class ConnectorStatuses:
         queue = setting_text(self._view.config(name) or {}, DEAD_LETTER_TOPIC)
         try:
             shown = await self._lags.shown(
-                await self._fetch_offsets(name, timeout_s),
+                await self.committed(name, timeout_s),
                 Deadline.after(timeout_s),
                 dead_letter_topic=queue,
             )
@@ -127,7 +127,8 @@ class ConnectorStatuses:
         lags = [each.lag for each in shown if each.HasField("lag")]
         return sum(lags) if lags else None
 
-    async def _fetch_offsets(self, name: str, timeout_s: float) -> Sequence[CommittedOffset]:
+    async def committed(self, name: str, timeout_s: float) -> Sequence[CommittedOffset]:
+        """The committed offsets of a connector that exists."""
         config = self._view.config(name) or {}
         return await self._coordinator.fetch_offsets(
             group_id=self._group_id,

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from drover.api.common.v1 import topics_pb2
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import invalid_field
 from drover.errors import (
+    DeadlineExceededError,
     InvalidArgumentError,
     Reason,
     ResourceExhaustedError,
@@ -69,9 +72,7 @@ class Topics:
             last_count=0 if request.positions else request.last_count,
         )
         if request.HasField("start_time") and not request.positions:
-            # rounded up: timestamps of records have milliseconds
-            start = request.start_time
-            command.start_time_ms = start.seconds * 1_000 - (-start.nanos // 1_000_000)
+            command.start_time_ms = first_ms_of_time(request.start_time)
         remaining = request.record_count_max
         synced = False
         with self._reading():
@@ -134,6 +135,38 @@ class Topics:
                 command.end_positions.extend(chunk.end_positions)
         counted.positions.extend(command.positions)
         return counted
+
+    async def starts(
+        self, topic: str, time_ms: int, call: AdminCall
+    ) -> dict[int, tuple[int, bool]]:
+        """The offset of the first record at or after a time by partition, or the end, and whether
+        it is the end.
+
+        Raises:
+            NotFoundError: TOPIC_NOT_FOUND.
+            DeadlineExceededError: The search needs more time than the call has.
+        """
+        query = topics_pb2.RecordQuery(topic=topic)
+        command = engine_pb2.ReadTopic(query=query, start_time_ms=time_ms, find_only=True)
+        with self._reading():
+            while (left_s := call.deadline.remaining_s()) > 0:
+                command.time_max_ms = max(1, int(left_s * 1000))
+                chunk = await self._engine.read_topic(command)
+                if not chunk.search_positions:
+                    ends = {each.partition: each.offset for each in chunk.end_positions}
+                    return {
+                        each.partition: (each.offset, each.offset >= ends[each.partition])
+                        for each in chunk.positions
+                    }
+                for field in ("positions", "search_positions"):
+                    command.ClearField(field)
+                command.positions.extend(chunk.positions)
+                command.search_positions.extend(chunk.search_positions)
+        raise DeadlineExceededError(
+            Reason.DEADLINE_EXCEEDED,
+            f"the first records at or after the time were not found in {topic} in time: repeat the "
+            "call with a longer deadline",
+        )
 
     async def _count_offsets(self, query: topics_pb2.RecordQuery) -> pb.GetTopicRecordCountResponse:
         described = await self._engine.describe_topic(query.topic)
@@ -201,6 +234,18 @@ def _count_faults(request: pb.GetTopicRecordCountRequest) -> list[Violation]:
     ]
 
 
+def first_ms_of_time(time: Timestamp) -> int:
+    """A time in milliseconds, rounded up: timestamps of records have milliseconds."""
+    return time.seconds * 1_000 - (-time.nanos // 1_000_000)
+
+
+def time_faults(field: str, time: Timestamp) -> list[Violation]:
+    """The violation of a time outside the range of records' timestamps."""
+    if 0 <= time.seconds <= TIME_MAX_MS // 1_000 and 0 <= time.nanos < 10**9:
+        return []
+    return [Violation(field, "must be a time from 1970 to 9999")]
+
+
 def _watch_faults(request: pb.WatchTopicRequest) -> list[Violation]:
     faults = []
     if not 0 <= request.last_count <= LAST_COUNT_MAX:
@@ -211,9 +256,7 @@ def _watch_faults(request: pb.WatchTopicRequest) -> list[Violation]:
         if getattr(request, field) < 0
     ]
     if request.HasField("start_time"):
-        start = request.start_time
-        if not (0 <= start.seconds <= TIME_MAX_MS // 1_000 and 0 <= start.nanos < 10**9):
-            faults.append(Violation("start_time", "must be a time from 1970 to 9999"))
+        faults += time_faults("start_time", request.start_time)
         faults += [
             Violation("start_time", f"must not be set together with {field}: set one of them")
             for field in ("start_offset", "last_count")

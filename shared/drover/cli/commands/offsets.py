@@ -25,6 +25,9 @@ from drover.cli.console import (
 )
 from drover.cli.definitions import file_label, read_text
 from drover.cli.names import NameArgument
+from drover.cli.output.offset_moves import move_text
+from drover.cli.output.times import iso_time
+from drover.cli.since import time_ms_of
 
 #: Shown with a sink's offsets, ignored in a file.
 _SHOWN_BESIDE = {"end_offset", "lag"}
@@ -51,6 +54,21 @@ def offsets(
             "lost. The connector must be STOPPED.",
         ),
     ] = False,
+    to_time: Annotated[
+        str,
+        typer.Option(
+            "--to-time",
+            metavar="TIME",
+            help="Move a sink to the first record of each partition at or after this time, or to "
+            "the end of a partition without one: ISO 8601 such as 2026-01-31T12:00:00Z (without a "
+            "time zone in UTC), or a duration before now such as 1h or 1d. The difference is shown "
+            "first. The connector must be STOPPED.",
+            show_default=False,
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --to-time: show the difference only.")
+    ] = False,
     reset: Annotated[
         bool,
         typer.Option(
@@ -63,13 +81,18 @@ def offsets(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a connector's committed offsets (a sink's with lag), or alter a STOPPED connector's."""
-    if bool(file) + adopt + reset > 1:
-        raise CliError("give --file, --adopt or --reset, not both")
+    if bool(file) + adopt + bool(to_time) + reset > 1:
+        raise CliError("give one of --file, --adopt, --to-time and --reset, not both")
+    if dry_run and not to_time:
+        raise CliError("--dry-run belongs to --to-time")
     if file:
         changes = parse_offsets(read_text(file), file_label(file))
         message = call_worker(address, lambda c: c.alter_connector_offsets(name, changes))
     elif adopt:
         message = call_worker(address, lambda c: c.adopt_connector_offsets(name))
+    elif to_time:
+        _move(name, time_ms_of(to_time, "--to-time"), address, output, dry_run=dry_run, yes=yes)
+        return
     elif reset:
         confirm(f"Remove all offsets of {plain(name)}?", yes=yes)
         message = call_worker(address, lambda c: c.reset_connector_offsets(name))
@@ -80,6 +103,61 @@ def offsets(
         print_document({"name": name, "message": message}, output)
     else:
         say(plain(f"{name}: {message}"))
+
+
+def _move(
+    name: str, time_ms: int, address: str, output: Output, *, dry_run: bool, yes: bool
+) -> None:
+    """Move a sink's offsets to a time, after the difference was shown."""
+    found = call_worker(address, lambda c: c.find_connector_offsets(name, time_ms))
+    changes = [
+        each.found
+        for each in found
+        if each.found.HasField("offset_json")
+        and each.found.offset_json != each.committed_offset_json
+    ]
+    if output is Output.TABLE:
+        _show_moves(found)
+    message = "nothing to change" if not changes else "nothing was written"
+    if changes and not dry_run:
+        count = f"{len(changes)} offset{'' if len(changes) == 1 else 's'}"
+        confirm(f"Write {count} of {plain(name)}?", yes=yes)
+        message = call_worker(address, lambda c: c.alter_connector_offsets(name, changes))
+    if output is Output.TABLE:
+        say(plain(f"{name}: {message}"))
+        return
+    print_document(
+        {
+            "name": name,
+            "message": message,
+            "time": iso_time(time_ms),
+            "offsets": [_move_document(each) for each in found],
+        },
+        output,
+    )
+
+
+def _show_moves(found: Sequence[pb.FoundOffset]) -> None:
+    rows = [
+        (
+            _readable(each.found.partition_json),
+            _readable(each.committed_offset_json) if each.committed_offset_json else "none",
+            _readable(each.found.offset_json) if each.found.offset_json else "unchanged",
+            move_text(each),
+        )
+        for each in found
+    ]
+    print_table(("PARTITION", "OFFSET", "AFTERWARDS", "CHANGE"), rows, empty="no partitions")
+
+
+def _move_document(each: pb.FoundOffset) -> dict[str, Any]:
+    before, after = each.committed_offset_json, each.found.offset_json
+    return {
+        "partition": json.loads(each.found.partition_json),
+        "committed_offset": json.loads(before) if before else None,
+        "offset": json.loads(after) if after else None,
+        "is_end": each.is_end,
+    }
 
 
 def parse_offsets(text: str, label: str) -> list[pb.ConnectorOffset]:

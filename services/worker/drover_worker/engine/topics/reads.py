@@ -161,6 +161,8 @@ def _read(
         starts |= found.starts
         if found.left:
             return reading.searching(starts, found.left)
+    if command.find_only:
+        return reading.found(starts, bounds)
     ends = {partition: bounds[partition][1] for partition in starts}
     if command.count_only:
         fixed = {each.partition: each.offset for each in command.end_positions}
@@ -203,6 +205,13 @@ class _Reading:
             self._answer.positions.add(partition=partition, offset=offset)
         for partition, offset in sorted(left.items()):
             self._answer.search_positions.add(partition=partition, offset=offset)
+        return self._answer
+
+    def found(self, starts: Mapping[int, int], bounds: Bounds) -> engine_pb2.TopicRecords:
+        """A response without records: the start and the end of each partition."""
+        for partition, offset in sorted(starts.items()):
+            self._answer.positions.add(partition=partition, offset=offset)
+            self._answer.end_positions.add(partition=partition, offset=bounds[partition][1])
         return self._answer
 
     def count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> engine_pb2.TopicRecords:
