@@ -5,13 +5,14 @@ in a hidden field as JSON, and secrets that the user typed are sealed.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote_to_bytes
 
 from drover.model.config import TargetState
 from drover.model.secrets import MASK
-from drover_gateway.console.config_fields import Show, masked, secrets_of, unmasked
+from drover_gateway.console.config_fields import Show, masked, names_in, secrets_of, unmasked
 from drover_gateway.console.config_text import Notation, TextError, from_text, to_text
 from drover_gateway.console.http import Form, PageError
 
@@ -19,6 +20,9 @@ from drover_gateway.console.http import Form, PageError
 SETTING = "s:"
 #: A text is searched for this number of secrets at most.
 _SEARCHED_SECRETS_MAX = 100
+#: The lists of a config to which the form adds a class, with the word for one of them.
+ADDED_KINDS = {"transforms": "transform", "predicates": "predicate"}
+_ALIAS = re.compile(r"[^\s,.\x00-\x1f]+")
 #: The field with the config as text.
 TEXT = "text"
 
@@ -39,6 +43,7 @@ class Draft:
         passwords: Settings whose values are never shown.
         text_error: Why the text is not a config.
         notes: What in the text has no effect.
+        added: The settings with the classes that were added to the config.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Draft:
     passwords: frozenset[str] = frozenset()
     text_error: str = ""
     notes: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def sent_config(self) -> dict[str, str]:
@@ -133,7 +139,13 @@ def read_draft(
         found = replace(draft, text=_lines(form.one(TEXT)))
         return _with_text(found, secrets) if reads_text else found
     config, notes = _config(form)
-    return replace(draft, config=unmasked(config, secrets), notes=notes)
+    added = []
+    for kind in ADDED_KINDS:
+        setting, note = _add_class(config, form, kind)
+        added += [setting] if setting else []
+        notes += (note,) if note else ()
+    config = unmasked(config, secrets)
+    return replace(draft, config=config, notes=notes, added=tuple(added))
 
 
 def _with_text(draft: Draft, secrets: Mapping[str, str]) -> Draft:
@@ -186,6 +198,32 @@ def _config(form: Form) -> tuple[dict[str, str], tuple[str, ...]]:
         config[added] = _lines(form.one("new-value"))
     config.pop("name", None)
     return config, notes
+
+
+def _add_class(config: dict[str, str], form: Form, kind: str) -> tuple[str, str]:
+    """Add the transform or predicate that the user chose, as the last one.
+
+    Returns:
+        The setting with its class, or a note for the user; both are empty without a choice.
+    """
+    class_name, name = form.one(f"new-{kind}-class").strip(), form.one(f"new-{kind}-name").strip()
+    word = ADDED_KINDS[kind]
+    if not class_name:
+        return "", f"Choose a class for the {word} {name}." if name else ""
+    names = names_in(config.get(kind, ""))
+    if not name:
+        short = re.split(r"[.$]", class_name.removesuffix("$Key").removesuffix("$Value"))[-1]
+        start = short[:1].lower() + short[1:]
+        choices = (start, *(f"{start}{number}" for number in range(2, len(names) + 3)))
+        name = next(each for each in choices if each not in names)
+    if not _ALIAS.fullmatch(name):
+        return "", f"The {word} was not added: its name must not have dots, commas or spaces."
+    if name in names:
+        return "", f"The {word} was not added: there is one with the name {name}."
+    config[kind] = ",".join([*names, name])
+    setting = f"{kind}.{name}.type"
+    config[setting] = class_name
+    return setting, ""
 
 
 def _exact(text: str) -> dict[str, str]:

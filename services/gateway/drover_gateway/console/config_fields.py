@@ -25,8 +25,13 @@ _PLACEHOLDER = re.compile(r"\$\{[^{}:]+:[^{}]*\}")
 _RECORD_MASK = re.compile(r"transforms\..*\.replacement")
 _SETTING = re.compile(r'config\["(.*)"\]', re.DOTALL)
 _BOOLEANS = ("true", "false")
-#: The settings that name a class of a converter, transform or predicate, by its kind.
-_CLASS_SETTINGS = {
+_PREDICATE = re.compile(r"transforms\..+\.predicate")
+#: The kinds of proposals beside the kinds of ``RecordPlugin``: a topic; topics that a sink reads.
+TOPIC, TOPICS = "topic", "topics"
+#: The settings that have proposals, by their kind.
+_PROPOSED_SETTINGS = {
+    TOPIC: re.compile(r"topic|errors\.deadletterqueue\.topic\.name"),
+    TOPICS: re.compile(r"topics"),
     "converter": re.compile(r"(key|value|header)\.converter"),
     "transforms": re.compile(r"transforms\..+\.type"),
     "predicates": re.compile(r"predicates\..+\.type"),
@@ -145,7 +150,7 @@ def checked(
     config: Mapping[str, str],
     answer: pb.ValidateConfigResponse,
     own: Collection[str] = (),
-    classes: Mapping[str, Sequence[str]] | None = None,
+    proposals: Mapping[str, Sequence[str]] | None = None,
     passwords: Collection[str] = (),
     *,
     is_new: bool = False,
@@ -156,7 +161,7 @@ def checked(
         config: The settings that the user gave.
         answer: The result of their validation.
         own: The connector's own settings.
-        classes: The names of the classes of each kind of ``RecordPlugin``.
+        proposals: Classes by the kinds of ``RecordPlugin``, and topics.
         passwords: Settings whose values are never shown.
         is_new: Whether the user has not filled in anything yet: errors are left out.
     """
@@ -165,8 +170,8 @@ def checked(
     for value in answer.values:
         known.add(value.key.name)
         if value.key.name != NAME:
-            known_classes = _classes_for(value.key.name, classes or {})
-            entry = _field(value, config.get(value.key.name), known_classes, is_new=is_new)
+            proposed = _proposed_for(value.key, config, proposals or {})
+            entry = _field(value, config.get(value.key.name), proposed, is_new=is_new)
             groups.setdefault(value.key.group, []).append(_hidden(entry, passwords))
     errors = [] if is_new else _faults(answer.violations)
     rest = [
@@ -256,22 +261,35 @@ def _faults(violations: Iterable[pb.ConfigViolation]) -> list[Fault]:
     return [Fault(setting_of(each.field), each.description) for each in violations]
 
 
-def _classes_for(setting: str, classes: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    return next(
-        (
-            classes.get(kind, ())
-            for kind, each in _CLASS_SETTINGS.items()
-            if each.fullmatch(setting)
-        ),
-        (),
-    )
+def names_in(value: str) -> list[str]:
+    """The names in the value of a list."""
+    return [each.strip() for each in value.split(",") if each.strip()]
+
+
+def _proposed_for(
+    key: pb.ConfigKey, config: Mapping[str, str], proposals: Mapping[str, Sequence[str]]
+) -> Sequence[str]:
+    """What is proposed for the value of a setting."""
+    if _PREDICATE.fullmatch(key.name):
+        return names_in(config.get("predicates", ""))
+    kinds = (kind for kind, each in _PROPOSED_SETTINGS.items() if each.fullmatch(key.name))
+    names = proposals.get(next(kinds, ""), ())
+    return _longer_lists(config.get(key.name, ""), names) if key.type == "LIST" else names
+
+
+def _longer_lists(value: str, names: Sequence[str]) -> Sequence[str]:
+    """A list as the user gave it with one more name: a proposal replaces the whole value."""
+    given = names_in(value)
+    if given and not value.rstrip().endswith(",") and given[-1] not in names:
+        given.pop()  # the start of a name
+    return [",".join([*given, each]) for each in names if each not in given]
 
 
 def _field(
-    value: pb.ConfigValue, given: str | None, classes: Sequence[str], *, is_new: bool
+    value: pb.ConfigValue, given: str | None, proposed: Sequence[str], *, is_new: bool
 ) -> Field:
     key = value.key
-    choices = tuple(value.recommended_values) or tuple(key.valid_values) or tuple(classes)
+    choices = tuple(value.recommended_values) or tuple(key.valid_values) or tuple(proposed)
     if key.type == "BOOLEAN":
         choices = _BOOLEANS
     return _with_control(

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
@@ -21,8 +20,18 @@ from drover.errors import (
 from drover.rpc.logs import current_request_id
 from drover_gateway.console import config_form_page, config_result_page
 from drover_gateway.console.config_draft import TEXT, Draft, read_draft
-from drover_gateway.console.config_fields import CLASS, Checked, Fault, Show, checked, setting_of
+from drover_gateway.console.config_fields import (
+    CLASS,
+    TOPIC,
+    TOPICS,
+    Checked,
+    Fault,
+    Show,
+    checked,
+    setting_of,
+)
 from drover_gateway.console.config_form_page import EDIT, NEW, PREVIEW_ROWS, PREVIEW_ROWS_MAX
+from drover_gateway.console.config_proposals import KnownProposals, Proposals
 from drover_gateway.console.config_result_page import Conflict, conflict_of
 from drover_gateway.console.config_settings_page import settings_html
 from drover_gateway.console.config_text import Notation
@@ -61,6 +70,7 @@ class ConfigFormPages(Pages):
     def __init__(self, context: Context, sessions: Sessions) -> None:
         self._context = context
         self._sessions = sessions
+        self._proposals = KnownProposals()
         # YAML takes seconds per megabyte
         self._reading = asyncio.Semaphore(_TEXTS_AT_A_TIME)
         self.routes = {
@@ -216,6 +226,7 @@ class ConfigFormPages(Pages):
         """
         checks: Checked | None = None
         plugin: pb.Plugin | None = None
+        proposals: Proposals = {}
         notation = draft.notation
         if draft.text_error:
             notation = notation or Notation.JSON
@@ -223,9 +234,10 @@ class ConfigFormPages(Pages):
             try:
                 found = await self._plugin(request, draft)
                 plugin = found.plugin if found is not None else None
-                classes = await self._classes(request) if notation is None else {}
+                if notation is None:
+                    proposals = await self._proposals_for(request, plugin)
                 checks = await self._checked(
-                    request, draft, found, classes, is_new=is_new, asks_systems=asks_systems
+                    request, draft, found, proposals, is_new=is_new, asks_systems=asks_systems
                 )
                 draft = _with_passwords(draft, checks)
             except (UnauthenticatedError, PermissionDeniedError):
@@ -244,7 +256,14 @@ class ConfigFormPages(Pages):
         if notation is None and checks is not None:
             # a form with thousands of settings takes a while, and others wait for this thread
             content = await asyncio.to_thread(
-                config_form_page.form_html, request.visit, draft, checks, plugin, sealed, *notices
+                config_form_page.form_html,
+                request.visit,
+                draft,
+                checks,
+                plugin,
+                proposals,
+                sealed,
+                *notices,
             )
         else:
             draft = replace(draft, notation=notation or Notation.JSON)
@@ -254,7 +273,9 @@ class ConfigFormPages(Pages):
 
     async def _checks(self, request: Request, draft: Draft) -> Response:
         """The part of the form that ``console.js`` replaces while the user types."""
-        checks = await self._checked(request, draft, await self._plugin(request, draft))
+        found = await self._plugin(request, draft)
+        proposals = await self._proposals_for(request, found and found.plugin)
+        checks = await self._checked(request, draft, found, proposals)
         summary = config_form_page.checks_html(draft, checks)
         settings = await asyncio.to_thread(settings_html, draft, checks)
         return Response(encoded(join(summary, settings)))
@@ -264,7 +285,7 @@ class ConfigFormPages(Pages):
         request: Request,
         draft: Draft,
         plugin: pb.GetPluginResponse | None,
-        classes: Mapping[str, Sequence[str]] | None = None,
+        proposals: Proposals,
         *,
         is_new: bool = False,
         asks_systems: bool = False,
@@ -278,7 +299,7 @@ class ConfigFormPages(Pages):
         keys = plugin.config_keys if plugin is not None else ()
         own = {each.name for each in keys if not each.common}
         found = await asyncio.to_thread(
-            checked, draft.config, answer, own, classes, draft.passwords, is_new=is_new
+            checked, draft.config, answer, own, proposals, draft.passwords, is_new=is_new
         )
         # what was not asked for is not worth a line
         return found if asks_systems else replace(found, skipped=())
@@ -292,17 +313,11 @@ class ConfigFormPages(Pages):
         except NotFoundError:
             return None
 
-    async def _classes(self, request: Request) -> Mapping[str, Sequence[str]]:
-        """The shortest names of converters, transforms and predicates, by kind."""
-        kinds = ("converter", "transforms", "predicates")
-        found: dict[str, list[str]] = {each: [] for each in kinds}
-        # without them the form has no proposals
-        with suppress(DroverError):
-            listed = await self._context.client(request).list_plugins(kinds=kinds)
-            for each in listed.record_plugins:
-                names = [each.class_name, *each.aliases]
-                found[each.kind].append(min(names, key=lambda name: ("." in name, len(name))))
-        return {kind: sorted(set(names)) for kind, names in found.items()}
+    async def _proposals_for(self, request: Request, plugin: pb.Plugin | None) -> Proposals:
+        found = await self._proposals.of(request.caller, self._context.client(request))
+        # the setting ``topics`` of a source names topics of another cluster
+        is_sink = plugin is not None and plugin.type == pb.CONNECTOR_TYPE_SINK
+        return {**found, TOPICS: found.get(TOPIC, ())} if is_sink else found
 
     def _kept(self, request: Request, draft: Draft, status: int, why: str) -> Response:
         """The input as text, for an unknown caller."""

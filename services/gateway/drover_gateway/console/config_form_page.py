@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.config import TargetState
-from drover_gateway.console.config_draft import TEXT, Draft, encoded
+from drover_gateway.console.config_draft import ADDED_KINDS, TEXT, Draft, encoded
 from drover_gateway.console.config_fields import (
     NAME,
     Checked,
@@ -116,6 +116,7 @@ def form_html(
     draft: Draft,
     checks: Checked,
     plugin: pb.Plugin | None,
+    proposals: Mapping[str, Sequence[str]],
     sealed: str,
     *notices: Node,
 ) -> Html:
@@ -129,6 +130,7 @@ def form_html(
     return join(
         *notices,
         [tag("p", each, class_="warning") for each in draft.notes],
+        [_was_added(each) for each in draft.added],
         _about(draft, plugin),
         visit.form(
             form_path(draft),
@@ -138,6 +140,7 @@ def form_html(
             checks_html(draft, checks),
             _filters(draft),
             settings_html(draft, checks),
+            *(_added_class_html(kind, proposals.get(kind, ())) for kind in ADDED_KINDS),
             _added_html(),
             id="config-form",
             class_="config",
@@ -451,6 +454,37 @@ def _added_html() -> Html:
         tag("button", "Add", name="do", value="check"),
         class_="added",
     )
+
+
+def _added_class_html(kind: str, classes: Sequence[str]) -> Html:
+    label = ADDED_KINDS[kind]
+    options = [
+        tag("option", "choose", value=""),
+        *(tag("option", each, value=each) for each in classes),
+    ]
+    return tag(
+        "fieldset",
+        tag("legend", f"Another {label}"),
+        tag("label", "Class", tag("select", *options, name=f"new-{kind}-class")),
+        tag(
+            "label",
+            "Name",
+            tag(
+                "input",
+                name=f"new-{kind}-name",
+                placeholder="from the class",
+                autocomplete="off",
+                spellcheck="false",
+            ),
+        ),
+        tag("button", f"Add a {label}", name="do", value="check"),
+        class_="added",
+    )
+
+
+def _was_added(setting: str) -> Html:
+    link = tag("a", tag("bdi", setting), href=f"#{setting_id(setting)}-v")
+    return tag("p", "Added: ", link, ". Its settings are beside it.", role="status", class_="good")
 
 
 def _end(visit: Visit, draft: Draft) -> Html:

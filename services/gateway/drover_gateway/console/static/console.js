@@ -313,7 +313,7 @@ watchFollowing();
 
 const CHECK_DELAY_MS = 400;
 // fields without an effect on the config until their button is pressed
-const NOT_CHECKED = ["new-name", "new-value", "filter"];
+const NOT_CHECKED = ["filter", "new-name", "new-value", "new-transforms-class", "new-transforms-name", "new-predicates-class", "new-predicates-name"];
 
 function watchConfigForm() {
   const form = byId("config-form");
