@@ -274,6 +274,7 @@ async def test_a_dead_letter_is_repaired_and_replayed(
     schema = {"type": "struct", "fields": [{"field": "id", "type": "int32"}], "optional": False}
     value = json.dumps({"schema": schema, "payload": {"id": 1}}).encode()
     headers = [("own", b"1"), (f"{PREFIX}topic", b"t"), (f"{PREFIX}stage", b"TASK_PUT")]
+    headers.append((f"{PREFIX}exception.class.name", b"E"))
     store_records(store, "x-sink-dead", [{"key": b"k", "value": value, "headers": headers}])
     page = await console.get(letters_path("x-sink", letter="0:0"))
     (form,) = [each for each in page.forms if ("action", "replay") in each.fields]
@@ -301,9 +302,17 @@ async def test_a_dead_letter_is_repaired_and_replayed(
         assert "New dead letters" not in progress.text
     assert await ends(client, "x-sink-dead") == 2
     done = await console.get(letters_path("x-sink", letter="0:1"))
-    for text in ('"id": 2', "drover.repaired.by", "replaying"):
+    for text in ('"id": 2', "drover.repaired.by", "replaying", "repairs 0:0"):
         assert text in done.text, text
-    assert "discarded" in (await console.get(letters_path("x-sink", letter="0:0"))).text
+    assert f'href="{html.escape(letters_path("x-sink", letter="0:0"))}"' in done.html
+    for path in (
+        letters_path("x-sink", letter="0:0"),
+        letters_path("x-sink", stage="TASK_PUT", cause="E"),
+    ):
+        original = await console.get(path)
+        assert "repaired as 0:1" in original.text
+        assert f'href="{html.escape(letters_path("x-sink", letter="0:1"))}"' in original.html
+        assert "discarded" not in original.text
 
 
 async def ends(client: ConnectClient, topic: str) -> int:

@@ -1,4 +1,4 @@
-"""Which dead letters of a connector were replayed or discarded. Pure.
+"""Which dead letters of a connector were replayed, repaired or discarded. Pure.
 
 The config store keeps these states apart from the connector's config, so that they survive a new
 config, a reset of offsets, and a connector that is deleted and created again.
@@ -18,6 +18,8 @@ from drover.model.sink_outputs import SinkMetadata, SinkOutput, decode_mark
 
 #: States of more dead letter queues than this are dropped, the oldest first.
 QUEUES_MAX = 10
+#: Of earlier repairs only that the dead letters were discarded is kept.
+REPAIRS_MAX = 1_000
 
 
 class LetterState(StrEnum):
@@ -26,6 +28,7 @@ class LetterState(StrEnum):
     OPEN = "open"
     REPLAYING = "replaying"
     REPLAYED = "replayed"
+    REPAIRED = "repaired"
     DISCARDED = "discarded"
 
 
@@ -80,6 +83,8 @@ class OffsetSet:
 
 
 Offsets = Mapping[int, OffsetSet]
+#: The offset of the repaired dead letter by partition and offset of the original.
+Repairs = Mapping[int, Mapping[int, int]]
 
 
 def joined(first: Offsets, second: Offsets) -> dict[int, OffsetSet]:
@@ -198,7 +203,8 @@ class LetterStates:
         topic_id: Its id; empty if unknown. The dead letters of a queue that was deleted and created
             again are others.
         replayed: Replayed before the last replay.
-        discarded: Discarded by an operator.
+        discarded: Discarded by an operator, or replaced by a repaired one.
+        repaired: Of these, the ones that were replaced.
         current: The last replay; its progress is a committed offset.
     """
 
@@ -207,6 +213,19 @@ class LetterStates:
     replayed: Offsets = field(default_factory=dict)
     discarded: Offsets = field(default_factory=dict)
     current: CurrentReplay | None = None
+    repaired: Repairs = field(default_factory=dict)
+
+    def with_repairs(self, places: Iterable[tuple[int, int, int]]) -> "LetterStates":
+        """The states after dead letters were replaced: partition, offset, and the new offset."""
+        added = [*places]
+        originals = offsets_of_ranges(ReplayRange(p, offset, offset + 1) for p, offset, _ in added)
+        known = [
+            (partition, *pair) for partition, each in self.repaired.items() for pair in each.items()
+        ]
+        repaired: dict[int, dict[int, int]] = {}
+        for partition, offset, new_offset in [*known, *added][-REPAIRS_MAX:]:
+            repaired.setdefault(partition, {})[offset] = new_offset
+        return replace(self, discarded=joined(self.discarded, originals), repaired=repaired)
 
     def settled(self, progress: Mapping[int, ReplayProgress]) -> "LetterStates":
         """The states without a current replay; dead letters that it has not passed are open."""
@@ -249,7 +268,7 @@ class LetterStates:
     def of(self, progress: Mapping[int, ReplayProgress]) -> "StatesNow":
         """The state of each dead letter with this progress."""
         settled = self.settled(progress)
-        return StatesNow(settled.replayed, settled.discarded, self.left(progress))
+        return StatesNow(settled.replayed, settled.discarded, self.left(progress), settled.repaired)
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -259,6 +278,11 @@ class LetterStates:
             "replayed": _document(self.replayed),
             "discarded": _document(self.discarded),
         }
+        if self.repaired:
+            found["repaired"] = {
+                str(partition): [list(pair) for pair in each.items()]
+                for partition, each in self.repaired.items()
+            }
         if self.current is not None:
             found["current"] = {
                 "id": self.current.id,
@@ -285,19 +309,26 @@ class LetterStates:
             else CurrentReplay(
                 str(current["id"]), _parsed(current["offsets"]), current.get("forced") is True
             ),
+            {
+                int(partition): {int(offset): int(new_offset) for offset, new_offset in pairs}
+                for partition, pairs in document.get("repaired", {}).items()
+            },
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StatesNow:
-    """The states of the dead letters of one queue at one time."""
+    """The states of the dead letters of one queue at one time; see ``LetterStates``."""
 
     replayed: Offsets = field(default_factory=dict)
     discarded: Offsets = field(default_factory=dict)
     replaying: Offsets = field(default_factory=dict)
+    repaired: Repairs = field(default_factory=dict)
 
     def state_of(self, partition: int, offset: int) -> LetterState:
         """The state of one dead letter."""
+        if self.repaired_as(partition, offset) is not None:
+            return LetterState.REPAIRED
         none = OffsetSet()
         for state, offsets in (
             (LetterState.DISCARDED, self.discarded),
@@ -307,6 +338,10 @@ class StatesNow:
             if offset in offsets.get(partition, none):
                 return state
         return LetterState.OPEN
+
+    def repaired_as(self, partition: int, offset: int) -> int | None:
+        """The offset of the repaired dead letter in the same partition; None if there is none."""
+        return self.repaired.get(partition, {}).get(offset)
 
     @property
     def closed(self) -> dict[int, OffsetSet]:

@@ -12,6 +12,7 @@ from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import RecordQuery, TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
+from drover.codec.dead_letters import decode_states
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, Reason
 from drover.model.claims import TaskSet
@@ -216,6 +217,11 @@ async def test_a_repaired_letter_is_replayed_with_its_headers_and_who_repaired_i
     assert (await states(client)) == {
         "replayed": [], "discarded": [(0, 0, 1)], "replaying": [(0, 2, 4)],
     }  # fmt: skip
+    now = decode_states(await client.dead_letter_states("c"))
+    assert [now.state_of(0, offset) for offset in range(4)] == [
+        "repaired", "open", "replaying", "replaying",
+    ]  # fmt: skip
+    assert now.repaired == {0: {0: 3}}
     changes = await client.get_connector_history("c")
     reasons = [each.dead_letters.reason for each in changes if each.HasField("dead_letters")]
     assert "repaired as 0:3" in reasons
@@ -227,6 +233,8 @@ async def test_a_repaired_letter_is_replayed_with_its_headers_and_who_repaired_i
     await client.replay_dead_letters(more)
     last = (await letters_of(client))[-1]
     assert (last.key, last.HasField("value")) == ('"new"', False)
+    now = decode_states(await client.dead_letter_states("c"))
+    assert now.repaired == {0: {0: 3, 1: last.offset}}
 
 
 async def test_every_fault_of_a_repair_is_named_and_nothing_is_written(

@@ -9,6 +9,7 @@ from drover.api.common.v1.topics_pb2 import RecordQuery, TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.client.calls import new_request_id
+from drover.codec.dead_letters import decode_states
 from drover.errors import (
     DroverError,
     InvalidArgumentError,
@@ -42,7 +43,6 @@ from drover_gateway.console.letter_groups import (
     is_of,
     place_of,
     progress_url,
-    states_of,
 )
 from drover_gateway.console.pages import Context, Pages, Request, redirect
 from drover_gateway.console.record_windows import Positions
@@ -87,7 +87,7 @@ class DeadLettersPages(Pages):
         title = f"Dead letters of {name}"
         content: Node
         try:
-            states = states_of(await client.dead_letter_states(name))
+            states = decode_states(await client.dead_letter_states(name))
             if request.query.one("letter"):
                 place = place_of(request.query.one("letter"))
                 letter = await _letter(client, queue, place)
@@ -160,7 +160,7 @@ class DeadLettersPages(Pages):
         client, name = self._context.client(request), selection.connector
         queue = await _queue_of(client, name)
         letter = await _letter(client, queue, selection.letters[0])
-        states = states_of(await client.dead_letter_states(name))
+        states = decode_states(await client.dead_letter_states(name))
         faults = [
             f"{each.field.partition('.')[2] or 'record'}: {each.description}"
             for each in error.violations
@@ -205,7 +205,7 @@ class DeadLettersPages(Pages):
             raise PageError(400, "The request cannot be read", text) from None
         ends = Positions.parsed(request.query.one("ends")) if request.query.one("ends") else None
         queue = await _queue_of(client, name)
-        states = states_of(await client.dead_letter_states(name))
+        states = decode_states(await client.dead_letter_states(name))
         left = count_of(within(wanted, states.replaying))
         total = count_of(wanted)
         why = ""

@@ -26,6 +26,7 @@ from drover_gateway.console.letter_groups import (
     letter_url,
     list_url,
     origin_of,
+    original_of,
 )
 from drover_gateway.console.links import connector_url, topic_url
 from drover_gateway.console.parts import table_html
@@ -201,9 +202,19 @@ def _letter_row(connector: str, letter: TopicRecord, states: StatesNow) -> Html:
         ),
         tag("td", time_text(letter)),
         tag("td", tag("bdi", origin_of(letter) or "-")),
-        tag("td", state.value),
+        tag("td", _state(connector, letter, states)),
         tag("td", tag("bdi", _short(headers.get("exception.message", ""))), class_="wrapped"),
     )
+
+
+def _state(connector: str, letter: TopicRecord, states: StatesNow) -> list[Node]:
+    """The state, with a link to the repaired dead letter."""
+    found: list[Node] = [states.state_of(letter.partition, letter.offset).value]
+    new_offset = states.repaired_as(letter.partition, letter.offset)
+    if new_offset is not None:
+        url = letter_url(connector, letter.partition, new_offset)
+        found += [" as ", tag("a", f"{letter.partition}:{new_offset}", href=url)]
+    return found
 
 
 def letter_html(
@@ -221,13 +232,17 @@ def letter_html(
     headers = headers_of(letter)
     state = states.state_of(letter.partition, letter.offset)
     place = f"{letter.partition}:{letter.offset}"
-    facts = [
-        ("state", state.value),
+    facts: list[tuple[str, Node]] = [
+        ("state", _state(connector, letter, states)),
         ("step that failed", headers.get("stage", "unknown")),
         ("error", headers.get("exception.class.name", "unknown")),
         ("record", origin_of(letter) or "unknown"),
         ("time", time_text(letter) or "unknown"),
     ]
+    original = original_of(letter)
+    if original is not None:
+        text = f"{original[0]}:{original[1]}"
+        facts.append(("repairs", tag("a", text, href=letter_url(connector, *original))))
     own = [each for each in letter.headers if not each.key.startswith("__connect.errors.")]
     url = letter_url(connector, letter.partition, letter.offset)
     key = letter.key if letter.HasField("key") else None

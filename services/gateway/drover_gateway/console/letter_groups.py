@@ -1,6 +1,7 @@
 """Dead letters by cause, and which of them an operator has chosen; pure."""
 
 import hashlib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +12,8 @@ from urllib.parse import urlencode
 from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.model.dead_letters import CONNECTOR_HEADER, HEADER_PREFIX, ReplayRange
-from drover.model.letter_states import LetterState, Offsets, StatesNow, offsets_of_ranges
+from drover.model.dead_letters import CONNECTOR_HEADER, HEADER_PREFIX, REPAIR_HEADER
+from drover.model.letter_states import LetterState, StatesNow
 from drover_gateway.console.frame import DEAD_LETTERS
 from drover_gateway.console.http import Form, PageError
 from drover_gateway.console.record_windows import grpc_command
@@ -20,6 +21,8 @@ from drover_gateway.console.record_windows import grpc_command
 CHECK, RUN, PROGRESS = f"{DEAD_LETTERS}/check", f"{DEAD_LETTERS}/run", f"{DEAD_LETTERS}/progress"
 REPLAY, DISCARD = "replay", "discard"
 _STAGE, _CLASS = f"{HEADER_PREFIX}stage", f"{HEADER_PREFIX}exception.class.name"
+#: In the header of a repair, between the id of its request and a digest.
+_REPAIRED = re.compile(r" (\d{1,10}):(\d{1,18}) ", re.ASCII)
 #: The URL of a page has at most this number of ranges; others are joined.
 _RANGES_MAX = 100
 _ROWS = 20
@@ -83,6 +86,13 @@ def origin_of(letter: TopicRecord) -> str:
     return headers.get("origin", headers.get("topic", ""))
 
 
+def original_of(letter: TopicRecord) -> tuple[int, int] | None:
+    """The place of the dead letter that this one replaces, repaired; None if it is an original."""
+    texts = [each.value for each in letter.headers if each.key == REPAIR_HEADER]
+    place = _REPAIRED.search(texts[-1]) if texts else None
+    return None if place is None else (int(place[1]), int(place[2]))
+
+
 def is_of(letter: TopicRecord, connector: str) -> bool:
     """Whether it may be of a connector: connectors can share a queue."""
     names = [each.value for each in letter.headers if each.key == CONNECTOR_HEADER]
@@ -98,23 +108,6 @@ def groups_of(letters: Iterable[TopicRecord], states: StatesNow) -> list[Group]:
         group.counts[states.state_of(each.partition, each.offset)] += 1
         group.latest = each
     return sorted(found.values(), key=lambda each: (-each.counts[LetterState.OPEN], each.cause))
-
-
-def offsets_in(ranges: Iterable[Range]) -> Offsets:
-    """The ranges of a response."""
-    return offsets_of_ranges(
-        ReplayRange(each.partition, each.start_offset, each.end_offset) for each in ranges
-    )
-
-
-def states_of(found: pb.GetDeadLetterStatesResponse) -> StatesNow:
-    """The states of a response."""
-    return StatesNow(
-        *(
-            offsets_in(ranges)
-            for ranges in (found.replayed_ranges, found.discarded_ranges, found.replaying_ranges)
-        )
-    )
 
 
 def digest_of(text: str) -> str:

@@ -249,7 +249,12 @@ class DeadLetters:
             places = report.repaired_dead_letters.places
             originals = within(queue.open, places_of(places))
             if originals:
-                states = replace(queue.states, discarded=joined(queue.states.discarded, originals))
+                none = OffsetSet()
+                states = queue.states.with_repairs(
+                    (each.partition, each.offset, each.repaired_offset)
+                    for each in places
+                    if each.offset in originals.get(each.partition, none)
+                )
                 change = DeadLettersChanged(
                     queue.name,
                     queue.topic.name,
@@ -375,6 +380,13 @@ class DeadLetters:
             replayed_ranges=_shown(ranges_of(now.replayed)),
             discarded_ranges=_shown(ranges_of(now.discarded)),
             replaying_ranges=_shown(ranges_of(now.replaying if queue.is_replaying else {})),
+            repairs=[
+                pb.GetDeadLetterStatesResponse.Repair(
+                    partition=partition, offset=offset, repaired_offset=repaired_offset
+                )
+                for partition, found in sorted(now.repaired.items())
+                for offset, repaired_offset in sorted(found.items())
+            ],
         )
 
     async def _queue(self, request_name: str, call: AdminCall) -> _Queue:

@@ -31,13 +31,12 @@ from drover.cli.names import NameArgument
 from drover.cli.output.previews import preview_tables
 from drover.cli.output.records import record_document, time_text
 from drover.client import ConnectClient
-from drover.model.dead_letters import DEAD_LETTER_TOPIC, ReplayRange
+from drover.codec.dead_letters import decode_ranges, decode_states
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.letter_states import (
     LetterState,
-    Offsets,
     StatesNow,
     count_of,
-    offsets_of_ranges,
     within,
 )
 from drover.record.json import schemaless
@@ -177,7 +176,8 @@ def show(
     if output is not Output.TABLE:
         print_document(document, output)
         return
-    say(f"state: {document['state']}")
+    as_what = f" as {document['repaired_as']}" if document["repaired_as"] else ""
+    say(f"state: {document['state']}{as_what}")
     for key, value in document["cause"].items():
         say(plain(f"{key}: {value}"))
     for part in ("key", "value"):
@@ -416,12 +416,6 @@ def _count(ranges: Iterable[_Range]) -> int:
     return sum(each.end_offset - each.start_offset for each in ranges)
 
 
-def _offsets(ranges: Iterable[_Range]) -> Offsets:
-    return offsets_of_ranges(
-        ReplayRange(each.partition, each.start_offset, each.end_offset) for each in ranges
-    )
-
-
 def _skipped(each: pb.SkippedDeadLetter) -> dict[str, str]:
     why = {pb.SKIP_REASON_NEWER: "newer", pb.SKIP_REASON_UNDETERMINED: "undetermined"}
     return {
@@ -448,13 +442,7 @@ async def _letters(client: ConnectClient, request: pb.WatchTopicRequest) -> list
 
 
 async def _states(client: ConnectClient, name: str) -> StatesNow:
-    found = await client.dead_letter_states(name)
-    return StatesNow(
-        *(
-            _offsets(ranges)
-            for ranges in (found.replayed_ranges, found.discarded_ranges, found.replaying_ranges)
-        )
-    )
+    return decode_states(await client.dead_letter_states(name))
 
 
 async def _open_letters(
@@ -479,7 +467,7 @@ async def _wait(
     """Wait for the replay; returns the number of dead letters left to replay."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    wanted = _offsets(found.ranges)
+    wanted = decode_ranges(found.ranges)
     while True:
         left = count_of(within(wanted, (await _states(client, name)).replaying))
         if not left or loop.time() >= deadline_s:
@@ -513,11 +501,12 @@ def _document(topic: str, letter: TopicRecord, states: StatesNow) -> dict[str, A
         each for each in document["headers"] if not each["key"].startswith(_PREFIX)
     ]
     state = states.state_of(letter.partition, letter.offset)
-    passed = state in (LetterState.REPLAYED, LetterState.DISCARDED)
+    new_offset = states.repaired_as(letter.partition, letter.offset)
     return document | {
         "cause": _cause_headers(letter),
         "state": str(state),
-        "passed": passed,
+        "passed": state in (LetterState.REPLAYED, LetterState.REPAIRED, LetterState.DISCARDED),
+        "repaired_as": None if new_offset is None else f"{letter.partition}:{new_offset}",
     }
 
 

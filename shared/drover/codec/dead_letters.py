@@ -1,0 +1,27 @@
+"""States of dead letters as messages of the admin API."""
+
+from collections.abc import Iterable
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.dead_letters import ReplayRange
+from drover.model.letter_states import Offsets, StatesNow, offsets_of_ranges
+
+
+def decode_ranges(ranges: Iterable[pb.ReplayDeadLettersResponse.Range]) -> Offsets:
+    """The offsets of ranges, by partition."""
+    return offsets_of_ranges(
+        ReplayRange(each.partition, each.start_offset, each.end_offset) for each in ranges
+    )
+
+
+def decode_states(found: pb.GetDeadLetterStatesResponse) -> StatesNow:
+    """The states in a response."""
+    repaired: dict[int, dict[int, int]] = {}
+    for each in found.repairs:
+        repaired.setdefault(each.partition, {})[each.offset] = each.repaired_offset
+    return StatesNow(
+        decode_ranges(found.replayed_ranges),
+        decode_ranges(found.discarded_ranges),
+        decode_ranges(found.replaying_ranges),
+        repaired,
+    )
