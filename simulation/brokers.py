@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from simulation.history import What
 from simulation.network import Heard, Network
 from simulation.process import Process
 from simulation.rules import Rules
@@ -55,8 +56,6 @@ class Brokers:
         self._rules = rules
         self._data = data
         self._producers: dict[TaskId, _Producer] = {}
-        #: The next unpublished record, by connector and source partition.
-        self._published: dict[tuple[str, int], int] = {}
 
     def request(self, process: Process, work: Callable[[], object], heard: Heard) -> None:
         """Send a request; call ``heard`` with its result or its error."""
@@ -97,12 +96,17 @@ class Brokers:
         self._network.world.tell(
             (task,), "{}: producer initialized under {}", task, claim or "no claim"
         )
-        self._rules.producer_begun(task, claim)
+        if claim is not None:
+            self._rules.did(What.CLAIMED, task, claim)
         return producer.epoch
 
     def fence(self, task: TaskId) -> None:
         """Fence the task's producer: raise the epoch without a new owner."""
         self.init(task, None)
+
+    def has_producer(self, task: TaskId) -> bool:
+        """Whether the task ever had a producer."""
+        return task in self._producers
 
     def tasks_of(self, connector: str) -> list[TaskId]:
         """The tasks of a connector that ever had a producer."""
@@ -119,14 +123,12 @@ class Brokers:
     def commit(self, task: TaskId, epoch: int) -> None:
         """Make records and offsets visible together."""
         producer = self._of(task, epoch)
-        for partition, (start, end) in producer.records.items():
-            at = (task.connector, partition)
-            assert producer.claim is not None
-            self._rules.records_published(
-                task, producer.claim, partition, start, self._published.get(at, 0)
-            )
-            self._published[at] = end
-        self._data.write(task.connector, producer.offsets)
+        claim = producer.claim
+        assert claim is not None
+        if producer.records:
+            self._data.append(task, claim, producer.records)
+        if producer.offsets:
+            self._data.write(task, claim, producer.offsets)
         producer.records, producer.offsets = {}, ()
 
     def _of(self, task: TaskId, epoch: int) -> _Producer:

@@ -5,7 +5,7 @@ Coordinators and engines write to it; each transaction is one action in its proc
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from drover.dataplane import claims, offsets
@@ -14,8 +14,9 @@ from drover.errors import DroverError
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from simulation.brokers import Brokers
+from simulation.brokers import Batch, Brokers
 from simulation.disk import DISK_FULL
+from simulation.history import Span, What, position
 from simulation.network import Network
 from simulation.process import Process
 from simulation.rules import Rules
@@ -40,6 +41,8 @@ class DataStore:
         self._free_ms: dict[str, int] = {}
         #: Where topics and source offsets are on Kafka.
         self.brokers: Brokers | None = None
+        #: The records that readers see, by connector and partition.
+        self.topics: dict[tuple[str, str], list[Span]] = {}
 
     def run(self, process: Process, work: Callable[[], T], heard: Callable[[object], None]) -> None:
         """Run a transaction of ``process``; a crash may precede it, follow it, or hide its
@@ -74,10 +77,28 @@ class DataStore:
     def grant(self, request: ClaimRequest) -> Term:
         """As ``EmbeddedStore.claim_task``."""
         term = claims.grant(self._connection, request, self._network.world.now_ms)
-        self._rules.claim_granted(request.task, term, request.owner, request.task_config_generation)
+        # with its own producer, the task fences earlier owners when it begins
+        fences = self.brokers is None or not self.brokers.has_producer(request.task)
+        self._rules.claim_granted(
+            request.task, term, request.owner, request.task_config_generation, fences=fences
+        )
         return term
 
-    def commit(self, commits: Sequence[TaskOffsets]) -> list[CommitResult]:
+    def publish(self, commit: TaskOffsets, batch: Batch) -> CommitResult:
+        """Publish the records of a batch with its offsets, as a stage of ``EmbeddedStore``."""
+        (result,) = self.commit([commit], lambda: self.append(commit.task, commit.claim, batch))
+        return result
+
+    def append(self, task: TaskId, claim: Term, batch: Batch) -> None:
+        """Make the records of a batch visible."""
+        records = spans_of(batch)
+        for span in records:
+            self.topics.setdefault((task.connector, span.partition), []).append(span)
+        self._rules.did(What.PUBLISHED, task, claim, records)
+
+    def commit(
+        self, commits: Sequence[TaskOffsets], publish: Callable[[], None] = lambda: None
+    ) -> list[CommitResult]:
         """As ``EmbeddedStore.commit_offsets``; the simulation's offsets are always valid."""
         results = []
         for commit in commits:
@@ -87,15 +108,17 @@ class DataStore:
                 continue
             late = claims.comes_late(self._connection, commit.task, commit.claim, commit.number)
             if not late:
-                before = self.positions(commit.task.connector)
-                offsets.write(self._connection, commit.task.connector, commit.offsets, 0)
-                self._rules.commit_accepted(commit, before)
+                publish()
+                self._rules.commit_accepted(commit)
+                self.write(commit.task, commit.claim, commit.offsets)
             results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
         return results
 
-    def write(self, connector: str, committed: Sequence[CommittedOffset]) -> None:
+    def write(self, task: TaskId, claim: Term, committed: Sequence[CommittedOffset]) -> None:
         """Store the offsets of a committed transaction."""
-        offsets.write(self._connection, connector, committed, 0)
+        offsets.write(self._connection, task.connector, committed, 0)
+        if committed:
+            self._rules.did(What.COMMITTED, task, claim, positions_of(committed))
 
     def fetch(self, connector: str) -> list[CommittedOffset]:
         """As ``EmbeddedStore.fetch_offsets``."""
@@ -105,14 +128,29 @@ class DataStore:
         """The task's current claim."""
         return claims.current(self._connection, task)
 
-    def positions(self, connector: str) -> dict[int, int]:
-        """The committed position of each of a connector's partitions."""
-        return dict(map(position_of, self.fetch(connector)))
+    def read_back(self, connectors: Iterable[str]) -> None:
+        """Read all records and positions, at the end."""
+        for connector in connectors:
+            committed = self.fetch(connector)
+            if committed:
+                self._rules.happened(What.FETCHED, connector, positions_of(committed))
+        for (connector, _), records in sorted(self.topics.items()):
+            self._rules.happened(What.READ_BACK, connector, records)
 
 
 def committed_offset(partition: int, position: int) -> CommittedOffset:
     """A committed position in a partition."""
     return CommittedOffset(f'{{"partition":{partition}}}', f'{{"position":{position}}}')
+
+
+def spans_of(batch: Batch) -> list[Span]:
+    """The records of a batch."""
+    return [Span(str(partition), start, end) for partition, (start, end) in batch.items()]
+
+
+def positions_of(offsets: Sequence[CommittedOffset]) -> list[Span]:
+    """Committed positions."""
+    return [position(str(partition), at) for partition, at in map(position_of, offsets)]
 
 
 def position_of(offset: CommittedOffset) -> tuple[int, int]:

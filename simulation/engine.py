@@ -16,8 +16,16 @@ from drover.model.config import ConfigMap
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from drover_worker.core import events, instructions
+from simulation.brokers import Batch
 from simulation.coordinator import FetchOffsets
-from simulation.data_store import DataStore, committed_offset, position_of
+from simulation.data_store import (
+    DataStore,
+    committed_offset,
+    position_of,
+    positions_of,
+    spans_of,
+)
+from simulation.history import What
 from simulation.network import Heard, Network
 from simulation.process import Process
 from simulation.rules import Rules
@@ -75,17 +83,25 @@ class SimulatedTask:
             self._fail()
         else:
             batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
-            commit = TaskOffsets(
-                self.task, self.claim, [offset_between(p, *batch[p]) for p in batch]
-            )
+            commit = self._commit_of(batch)
+            engine.rules.did(What.POLLED, self.task, self.claim, spans_of(batch))
             if self._is_source:
                 engine.data.run(
                     engine,
-                    lambda: engine.data.commit([commit])[0],
+                    lambda: engine.data.publish(commit, batch),
                     partial(self._source_committed, commit),
                 )
             else:
+                engine.rules.did(What.DELIVERED, self.task, self.claim, spans_of(batch))
                 engine.commit(commit, partial(self._committed, commit))
+
+    def _commit_of(self, batch: Batch) -> TaskOffsets:
+        offsets = [committed_offset(partition, end) for partition, (_, end) in batch.items()]
+        return TaskOffsets(self.task, self.claim, offsets)
+
+    def _acknowledged(self, commit: TaskOffsets) -> None:
+        acknowledged = positions_of(commit.offsets)
+        self._engine.rules.did(What.ACKNOWLEDGED, self.task, self.claim, acknowledged)
 
     def _fails(self) -> bool:
         return self._engine.world.chance(self._engine.network.mix.plugin_failure / 4)
@@ -107,7 +123,7 @@ class SimulatedTask:
             return
         assert isinstance(result, CommitResult)
         if result.outcome is CommitOutcome.COMMITTED:
-            self._engine.rules.commit_acknowledged(commit)
+            self._acknowledged(commit)
             self._positions.update(map(position_of, commit.offsets))
             self._later()
         else:
@@ -123,12 +139,6 @@ class SimulatedTask:
         committed = dict(map(position_of, offsets))
         mine = map(int, self.config["partitions"].split(","))
         return {partition: committed.get(partition, 0) for partition in mine}
-
-
-def offset_between(partition: int, start: int, end: int) -> CommittedOffset:
-    """The position at the end of a batch; its metadata holds the batch's start position."""
-    offset = committed_offset(partition, end)
-    return CommittedOffset(offset.partition_json, offset.offset_json, metadata=str(start))
 
 
 class Engine(Process):

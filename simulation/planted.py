@@ -102,13 +102,13 @@ def _ended_to_commit_again(protocol: TaskProtocol, how: Ended) -> None:
 
 def _commit_offsets_behind(task: PublishingTask, heard: Heard) -> None:
     """Commits the records first, and the offsets after that."""
-    brokers, offsets = task._brokers, task._commit_of_batch().offsets
+    brokers, offsets = task._brokers, task._commit_of(task._batch).offsets
 
     def committed(result: object) -> None:
         if isinstance(result, Exception):
             heard(result)
         else:
-            task._ask(lambda: task._engine.data.write(task.task.connector, offsets), heard)
+            task._ask(lambda: task._engine.data.write(task.task, task.claim, offsets), heard)
 
     def commit_records() -> None:
         brokers.add_offsets(task.task, task._epoch, ())

@@ -8,7 +8,9 @@ from drover.errors import DroverError
 from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
 from drover_worker.core import events, instructions
 from simulation.brokers import Batch, Brokers, FencedError
-from simulation.engine import Engine, SimulatedTask, offset_between
+from simulation.data_store import spans_of
+from simulation.engine import Engine, SimulatedTask
+from simulation.history import What
 from simulation.network import Heard
 
 _PAUSE_MS = 100
@@ -50,6 +52,7 @@ class PublishingTask(SimulatedTask):
             self._fail()
         else:
             self._batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
+            self._engine.rules.did(What.POLLED, self.task, self.claim, spans_of(self._batch))
             self._protocol.begin_batch()
             self.work()
 
@@ -66,7 +69,7 @@ class PublishingTask(SimulatedTask):
         self._ask(partial(self._brokers.produce, self.task, self._epoch, self._batch), heard)
 
     def _add_offsets(self, heard: Heard) -> None:
-        offsets = self._commit_of_batch().offsets
+        offsets = self._commit_of(self._batch).offsets
         self._ask(partial(self._brokers.add_offsets, self.task, self._epoch, offsets), heard)
 
     def _commit(self, heard: Heard) -> None:
@@ -74,10 +77,6 @@ class PublishingTask(SimulatedTask):
 
     def _ask(self, work: Callable[[], object], heard: Heard) -> None:
         self._brokers.request(self._engine, work, heard)
-
-    def _commit_of_batch(self) -> TaskOffsets:
-        batch = self._batch
-        return TaskOffsets(self.task, self.claim, [offset_between(p, *batch[p]) for p in batch])
 
     def _done(self, step: PublishingStep, result: object) -> None:
         protocol, engine = self._protocol, self._engine
@@ -111,7 +110,7 @@ class PublishingTask(SimulatedTask):
             assert isinstance(result, list)
             self._positions = self._read(result)
         elif step is PublishingStep.COMMIT:
-            self._engine.rules.commit_acknowledged(self._commit_of_batch())
+            self._acknowledged(self._commit_of(self._batch))
             self._positions.update({p: end for p, (_, end) in self._batch.items()})
 
     def _is_fenced(self) -> None:

@@ -3,7 +3,7 @@
 Each rule checks from outside; none reads the state of a machine.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drover.errors import InvalidArgumentError
 from drover.log.log import LogRecord, StoredRecord
@@ -19,9 +19,10 @@ from drover_worker.core.rebalance.protocol import (
     decode_assignment,
     decode_metadata,
 )
+from simulation.history import Checker, Event, Span, Violation, What
 from simulation.process import Process
 from simulation.reference import ReferenceConfigs
-from simulation.world import BrokenRuleError, World
+from simulation.world import START_MS, BrokenRuleError, World
 
 #: Config record keys that a writer without the privileged epoch may write.
 _UNPRIVILEGED = b"target-state-"
@@ -48,9 +49,8 @@ class Rules:
         self._claims: dict[TaskId, Term | None] = {}
         self._highest: dict[TaskId, Term] = {}
         self._sets: dict[str, int] = {}
-        self._acknowledged: dict[tuple[str, int], int] = {}
-        #: The highest claim under which a task's producer was initialized.
-        self._begun: dict[TaskId, Term] = {}
+        #: What tasks did and what readers found.
+        self.history = Checker()
         self.claim_count = 0
         self.commit_count = 0
 
@@ -204,10 +204,48 @@ class Rules:
             )
         self._seen[key] = generation
 
+    # --- the history -------------------------------------------------------------------------
+
+    def happened(
+        self,
+        what: What,
+        connector: str,
+        spans: Iterable[Span] = (),
+        task: TaskId | None = None,
+        claim: Term | None = None,
+    ) -> None:
+        """Add an event to the history, and check it."""
+        event = Event(
+            what,
+            connector,
+            tuple(spans),
+            None if task is None else task.task,
+            None if claim is None else (claim.generation, claim.sequence),
+            self._world.now_ms - START_MS,
+        )
+        self._broken_by(self.history.add(event))
+
+    def did(self, what: What, task: TaskId, claim: Term | None, spans: Iterable[Span] = ()) -> None:
+        """A task did something; see ``happened``."""
+        self.happened(what, task.connector, spans, task, claim)
+
+    def history_ended(self) -> None:
+        """Check what must be true at the end."""
+        self._broken_by(self.history.end())
+
+    def _broken_by(self, violations: Sequence[Violation]) -> None:
+        for violation in violations:
+            event = self.history.history[violation.number]
+            task = f"{event.connector}-{event.task}"
+            text = violation.report(self.history.history).removeprefix(f"{violation.rule}: ")
+            raise BrokenRuleError(violation.rule, text, task, event.connector)
+
     # --- claims and offsets ------------------------------------------------------------------
 
-    def claim_granted(self, task: TaskId, term: Term, owner: str, set_number: int) -> None:
-        """Check a claim that became durable."""
+    def claim_granted(
+        self, task: TaskId, term: Term, owner: str, set_number: int, *, fences: bool
+    ) -> None:
+        """Check a claim that became durable; ``fences`` means that it ends earlier ones at once."""
         self.claim_count += 1
         self._world.tell(
             (task, task.connector),
@@ -226,19 +264,17 @@ class Rules:
             )
         if self._sets.get(task.connector) != set_number:
             self._sets[task.connector] = set_number
+            if fences:
+                self.happened(What.REVOKED, task.connector)
             for other in self._claims:
                 if other.connector == task.connector:
                     self._claims[other] = None
         self._claims[task] = self._highest[task] = term
+        if fences:
+            self.did(What.CLAIMED, task, term)
 
-    def commit_accepted(self, commit: TaskOffsets, before: Mapping[int, int]) -> None:
-        """Check a durable commit.
-
-        ``before`` holds each partition's previous position. The commit's metadata holds the
-        position from which its task continued.
-        """
-        from simulation.data_store import position_of
-
+    def commit_accepted(self, commit: TaskOffsets) -> None:
+        """Check a durable commit."""
         self.commit_count += 1
         task = commit.task
         self._world.tell((task,), "{} commits under {}", task, commit.claim)
@@ -247,69 +283,6 @@ class Rules:
             raise BrokenRuleError(
                 "one accepted committer",
                 f"{task} commits under {commit.claim} while {held or 'another set'} counts",
-                task,
-                task.connector,
-            )
-        for offset in commit.offsets:
-            partition, position = position_of(offset)
-            was = before.get(partition, 0)
-            if was != int(offset.metadata) and was != position:
-                raise BrokenRuleError(
-                    "every record is worked on once",
-                    f"{task} commits partition {partition} from {offset.metadata} to {position},"
-                    f" which is at {was}",
-                    task,
-                    task.connector,
-                )
-
-    def commit_acknowledged(self, commit: TaskOffsets) -> None:
-        """A task received the acknowledgement of its commit."""
-        from simulation.data_store import position_of
-
-        for offset in commit.offsets:
-            partition, position = position_of(offset)
-            key = (commit.task.connector, partition)
-            self._acknowledged[key] = max(self._acknowledged.get(key, 0), position)
-
-    def check_offsets(self, connector: str, positions: Mapping[int, int]) -> None:
-        """Check that the committed positions include all acknowledged commits."""
-        for (name, partition), acknowledged in self._acknowledged.items():
-            if name == connector and positions.get(partition, 0) < acknowledged:
-                raise BrokenRuleError(
-                    "no acknowledged offset commit is lost",
-                    f"partition {partition} of {name} is at {positions.get(partition, 0)},"
-                    f" {acknowledged} was acknowledged",
-                    name,
-                )
-
-    # --- records on brokers ------------------------------------------------------------------
-
-    def producer_begun(self, task: TaskId, claim: Term | None) -> None:
-        """The brokers fenced the task's previous producer; ``claim`` is None for a fence without
-        owner.
-        """
-        if claim is not None:
-            self._begun[task] = max(claim, self._begun.get(task, claim))
-
-    def records_published(
-        self, task: TaskId, claim: Term, partition: int, start: int, published: int
-    ) -> None:
-        """Check a committed transaction: a partition's records from ``start`` on.
-
-        ``published`` is the partition's position before the transaction.
-        """
-        self._world.tell((task,), "{} publishes {} from {}", task, partition, start)
-        if claim < self._begun[task]:
-            raise BrokenRuleError(
-                "no task publishes under a stale claim after the next owner's fence",
-                f"{task} publishes under {claim} after the fence of {self._begun[task]}",
-                task,
-                task.connector,
-            )
-        if start != published:
-            raise BrokenRuleError(
-                "every record is published once, with its offset",
-                f"{task} publishes partition {partition} from {start}, which is at {published}",
                 task,
                 task.connector,
             )

@@ -125,8 +125,8 @@ class Simulation:
     def _check_at_the_end(self) -> None:
         cluster = self.cluster
         cluster.config_store.check()
-        for name in sorted(cluster.rules.configs.connectors):
-            cluster.rules.check_offsets(name, cluster.data.positions(name))
+        cluster.data.read_back(sorted(cluster.rules.configs.connectors))
+        cluster.rules.history_ended()
         for service in cluster.services:
             for runtime in service.runtimes:
                 runtime.check_parked()
