@@ -4,10 +4,12 @@ PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
   $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+JAVA_HOST := services/worker/java-host
+JAVA_HOST_BUILT := services/worker/drover_worker/java_host/.built
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup installed lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
+.PHONY: help setup installed java-host lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,7 +44,12 @@ $(STUBS): $(VENV)/.installed protos/generate.py $(shell find protos -name '*.pro
 
 installed: $(VENV)/.installed $(STUBS)
 
-setup: installed $(VENV)/.tools ## install everything into .venv
+$(JAVA_HOST_BUILT): $(JAVA_HOST)/pom.xml $(JAVA_HOST)/build.sh $(shell find $(JAVA_HOST)/src -type f)
+	@$(JAVA_HOST)/build.sh
+
+java-host: $(JAVA_HOST_BUILT) ## build the host of Java plugins, where Maven and a JDK are installed
+
+setup: installed $(VENV)/.tools $(JAVA_HOST_BUILT) ## install everything into .venv
 
 proto: $(VENV)/.installed ## generate the gRPC stubs
 	@$(BIN)/python protos/generate.py
@@ -124,4 +131,4 @@ lock: ## write requirements.lock: the digests of the versions in constraints.txt
 	@$(BIN)/python -m deploy.lock
 
 clean: ## remove the virtual environment, the stubs and all caches
-	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .keycloak .postgres .bench-dlt .spark-classes
+	rm -rf $(VENV) $(JAVA_HOST)/target $(dir $(JAVA_HOST_BUILT)) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .keycloak .postgres .bench-dlt .spark-classes
