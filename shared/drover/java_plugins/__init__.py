@@ -1,0 +1,1 @@
+"""Installed plugins of Kafka Connect that are written in Java: their folders, classes, settings."""

@@ -1,0 +1,354 @@
+"""The Java plugins that are installed, and the catalogue file that each has.
+
+A plugin has a folder of its own in the plugin home (``DROVER_PLUGIN_HOME``), which only Drover
+writes::
+
+    connect-file@4.3.1/
+        catalogue.json      the classes, and the SHA-256 of each jar
+        jars/               the jars, and whatever else the plugin's archive had
+
+Folders of ``DROVER_PLUGIN_PATH`` have the layout of Kafka Connect's ``plugin.path`` and are only
+read: each of their folders and jars is a plugin.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from drover.java_plugins.versions import Version, VersionRange, VersionRangeError
+from drover.private_files import user_name
+
+CATALOGUE_FILE = "catalogue.json"
+JARS_FOLDER = "jars"
+#: Between the name and the version of a plugin.
+VERSION_MARK = "@"
+_FORMAT = 1
+_CATALOGUE_BYTES_MAX = 32 * 1024 * 1024
+_OF_OTHERS = 0o077
+
+
+class Kind(StrEnum):
+    """The kinds of classes that a plugin can have."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    CONVERTER = "converter"
+    HEADER_CONVERTER = "header_converter"
+    TRANSFORM = "transform"
+    PREDICATE = "predicate"
+
+
+class JavaPluginError(Exception):
+    """A plugin or one of its classes cannot be used; the message has the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaClass:
+    """A class of a plugin. A class that is a converter and a header converter is listed twice.
+
+    Attributes:
+        name: The full name, with ``$`` before the name of a nested class.
+        kind: What the class is.
+        version: The version that the class reports; if it was not run, the version of its jar.
+            Empty if neither has one.
+        plugin: The name of the plugin's folder, such as ``connect-file@4.3.1``.
+        path: The folder with the plugin's jars, at any depth; for a jar that is a plugin, the jar.
+        needs_kafka: Whether the class connects to Kafka with clients that are in no task, such as
+            MirrorMaker's connectors and Debezium's schema history.
+        java: The oldest Java release that can load the class, such as 17.
+        jar_sha256: The SHA-256 of its jar, in hexadecimal.
+    """
+
+    name: str
+    kind: Kind
+    version: str
+    plugin: str
+    path: Path
+    needs_kafka: bool = False
+    java: int = 8
+    jar_sha256: str = ""
+
+    @property
+    def simple_name(self) -> str:
+        """The name without its package."""
+        return self.name.rpartition(".")[2].replace("$", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar of a plugin.
+
+    Attributes:
+        path: Its path in the plugin's folder of jars.
+        sha256: Its SHA-256, in hexadecimal.
+        size_bytes: Its size.
+    """
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plugin: jars that share a class loader.
+
+    Attributes:
+        name: The name of its folder, such as ``connect-file@4.3.1``.
+        path: The folder with its jars, at any depth; or its only jar.
+        source: What it was installed from: a path or Maven coordinates. Empty if Drover did not
+            install it.
+        classes: Its classes, sorted by name.
+        jars: Its jars, sorted by path.
+        problems: Reasons why some of its classes cannot be used, as sentences.
+    """
+
+    name: str
+    path: Path
+    source: str
+    classes: tuple[JavaClass, ...]
+    jars: tuple[Jar, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def base_name(self) -> str:
+        """The name without the version."""
+        return self.name.partition(VERSION_MARK)[0]
+
+    @property
+    def version(self) -> str:
+        """The version in the folder's name; empty if it has none."""
+        return self.name.partition(VERSION_MARK)[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All installed plugins.
+
+    Attributes:
+        plugins: The plugins, sorted by name.
+        problems: Folders and archives that are no usable plugins, with the reasons, as sentences.
+    """
+
+    plugins: tuple[Plugin, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def classes(self) -> tuple[JavaClass, ...]:
+        """The classes of all plugins."""
+        return tuple(each for plugin in self.plugins for each in plugin.classes)
+
+    def __contains__(self, name: object) -> bool:
+        return any(each.name == name for each in self.classes)
+
+    def find(
+        self, name: str, kind: Kind | None = None, version: str = "", *, beside: str = ""
+    ) -> JavaClass:
+        """The class with this name.
+
+        Args:
+            name: The full name, or the name without its package.
+            kind: The wanted kind; None for any.
+            version: The wanted version, as in ``connector.plugin.version``; empty for the latest.
+            beside: The plugin of the connector, which is preferred.
+
+        Raises:
+            JavaPluginError: No class has this name, kind and version, or several plugins have it.
+        """
+        found = [each for each in self.classes if name in (each.name, each.simple_name)]
+        found = [each for each in found if kind in (None, each.kind)]
+        if not found:
+            what = f"a {kind.value.replace('_', ' ')}" if kind is not None else "a class"
+            raise JavaPluginError(f"no installed Java plugin has {what} {name}")
+        return _only(name, found, version, beside)
+
+
+def installed(home: Path | None, plugin_path: Sequence[Path] = ()) -> Catalogue:
+    """The plugins in the plugin home and in the folders of ``plugin_path``.
+
+    It runs no code of plugins. A plugin that cannot be read is a problem of the catalogue.
+
+    Args:
+        home: Drover's own folder; None for none. It may be missing.
+        plugin_path: Folders with the layout of Kafka Connect's ``plugin.path``, which are only
+            read.
+
+    Raises:
+        JavaPluginError: The plugin home belongs to another user, or other users can write to it.
+    """
+    plugins: list[Plugin] = []
+    problems: list[str] = []
+    if home is not None:
+        for folder in _folders(home):
+            try:
+                plugins.append(read_plugin(folder))
+            except JavaPluginError as error:
+                problems.append(str(error))
+    return Catalogue(tuple(sorted(plugins, key=lambda each: each.name)), tuple(problems))
+
+
+def read_plugin(folder: Path) -> Plugin:
+    """The plugin in a folder of the plugin home.
+
+    Raises:
+        JavaPluginError: Its catalogue file is missing or damaged.
+    """
+    path = folder / CATALOGUE_FILE
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_CATALOGUE_BYTES_MAX + 1)
+        if len(data) > _CATALOGUE_BYTES_MAX:
+            raise ValueError(f"larger than {_CATALOGUE_BYTES_MAX} bytes")
+        return from_document(json.loads(data), folder / JARS_FOLDER)
+    except FileNotFoundError:
+        raise JavaPluginError(f"{folder} has no {CATALOGUE_FILE}: it was not installed") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise JavaPluginError(
+            f"{path} cannot be read ({reason}): install the plugin again with `drover plugin add`"
+        ) from error
+
+
+def to_document(plugin: Plugin) -> dict[str, Any]:
+    """The contents of the catalogue file."""
+    return {
+        "format": _FORMAT,
+        "plugin": plugin.name,
+        "source": plugin.source,
+        "jars": [
+            {"path": each.path, "sha256": each.sha256, "size_bytes": each.size_bytes}
+            for each in plugin.jars
+        ],
+        "classes": [
+            {
+                "name": each.name,
+                "kind": each.kind.value,
+                "version": each.version,
+                "needs_kafka": each.needs_kafka,
+                "java": each.java,
+                "jar_sha256": each.jar_sha256,
+            }
+            for each in plugin.classes
+        ],
+        "problems": list(plugin.problems),
+    }
+
+
+def from_document(document: Mapping[str, Any], path: Path) -> Plugin:
+    """The plugin of a catalogue file.
+
+    Args:
+        document: The contents of the file.
+        path: The folder with the plugin's jars.
+
+    Raises:
+        ValueError: The file has another format.
+        KeyError, TypeError: The file is damaged.
+    """
+    if document["format"] != _FORMAT:
+        raise ValueError(f"its format is {document['format']}, not {_FORMAT}")
+    name = str(document["plugin"])
+    return Plugin(
+        name=name,
+        path=path,
+        source=str(document["source"]),
+        classes=tuple(
+            JavaClass(
+                name=str(each["name"]),
+                kind=Kind(each["kind"]),
+                version=str(each["version"]),
+                plugin=name,
+                path=path,
+                needs_kafka=bool(each["needs_kafka"]),
+                java=int(each["java"]),
+                jar_sha256=str(each["jar_sha256"]),
+            )
+            for each in document["classes"]
+        ),
+        jars=tuple(
+            Jar(str(each["path"]), str(each["sha256"]), int(each["size_bytes"]))
+            for each in document["jars"]
+        ),
+        problems=tuple(str(each) for each in document["problems"]),
+    )
+
+
+def check_home(home: Path) -> None:
+    """Check that only the current user can write to the plugin home.
+
+    Raises:
+        JavaPluginError: It belongs to another user, or its mode gives rights to others.
+        OSError: It is missing or cannot be read.
+    """
+    status = home.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise JavaPluginError(f"the plugin home {home} is not a folder")
+    if status.st_uid != os.geteuid():
+        raise JavaPluginError(
+            f"the plugin home {home} belongs to {user_name(status.st_uid)}, not to"
+            f" {user_name(os.geteuid())}, the user of this process: set DROVER_PLUGIN_HOME to a"
+            " folder of this user, or add the folder to DROVER_PLUGIN_PATH, which is only read"
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & _OF_OTHERS:
+        raise JavaPluginError(
+            f"the plugin home {home} has mode {mode:04o}, which gives rights to other users: run"
+            f" `chmod 700 {home}`"
+        )
+
+
+def _folders(home: Path) -> Iterator[Path]:
+    """The folders of plugins; names with a leading dot are installations in progress."""
+    try:
+        check_home(home)
+        found = sorted(home.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JavaPluginError(f"the plugin home {home} cannot be read: {error}") from error
+    for each in found:
+        if not each.name.startswith(".") and each.is_dir():
+            yield each
+
+
+def _only(name: str, found: Sequence[JavaClass], wanted: str, beside: str) -> JavaClass:
+    """The one to use of classes with one name."""
+    full_names = {each.name for each in found}
+    if len(full_names) > 1:
+        raise JavaPluginError(
+            f"{name} is a class of several packages: use the full name of one:"
+            f" {', '.join(sorted(full_names))}"
+        )
+    try:
+        allowed = VersionRange.parse(wanted)
+    except VersionRangeError as error:
+        raise JavaPluginError(f"the version of {name} {error}") from None
+    matching = [
+        each
+        for each in found
+        if each.version in allowed or each.plugin.partition(VERSION_MARK)[2] in allowed
+    ]
+    if not matching:
+        versions = sorted({each.version for each in found}, key=Version)
+        raise JavaPluginError(
+            f"{name} is not installed in a version {wanted}, but in {', '.join(versions)}"
+        )
+    near = [each for each in matching if each.plugin == beside]
+    if near:
+        return near[0]
+    latest = max(Version(each.version) for each in matching)
+    best = [each for each in matching if Version(each.version) == latest]
+    plugins = sorted({each.plugin for each in best})
+    # a library that several plugins contain, such as Debezium's transforms, is the same file
+    if len(plugins) > 1 and len({each.jar_sha256 for each in best}) > 1:
+        raise JavaPluginError(
+            f"{name} {best[0].version} is in several plugins, with different jars:"
+            f" {', '.join(plugins)}; remove all but one with `drover plugin remove`, or take its"
+            " folder out of DROVER_PLUGIN_PATH"
+        )
+    return best[0]
