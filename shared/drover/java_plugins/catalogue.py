@@ -11,119 +11,30 @@ Folders of ``DROVER_PLUGIN_PATH`` have the layout of Kafka Connect's ``plugin.pa
 read: each of their folders and jars is a plugin.
 """
 
-import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
+from drover.java_plugins.documents import from_document, read_document
+from drover.java_plugins.plugin_path import plugins_in
+from drover.java_plugins.values import (
+    VERSION_MARK,
+    Jar,
+    JavaClass,
+    JavaPluginError,
+    Kind,
+    Plugin,
+)
 from drover.java_plugins.versions import Version, VersionRange, VersionRangeError
 from drover.private_files import user_name
 
+__all__ = ["Catalogue", "Jar", "JavaClass", "JavaPluginError", "Kind", "Plugin", "installed"]
+
 CATALOGUE_FILE = "catalogue.json"
 JARS_FOLDER = "jars"
-#: Between the name and the version of a plugin.
-VERSION_MARK = "@"
-_FORMAT = 1
-_CATALOGUE_BYTES_MAX = 32 * 1024 * 1024
 _OF_OTHERS = 0o077
-
-
-class Kind(StrEnum):
-    """The kinds of classes that a plugin can have."""
-
-    SOURCE = "source"
-    SINK = "sink"
-    CONVERTER = "converter"
-    HEADER_CONVERTER = "header_converter"
-    TRANSFORM = "transform"
-    PREDICATE = "predicate"
-
-
-class JavaPluginError(Exception):
-    """A plugin or one of its classes cannot be used; the message has the reason and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class JavaClass:
-    """A class of a plugin. A class that is a converter and a header converter is listed twice.
-
-    Attributes:
-        name: The full name, with ``$`` before the name of a nested class.
-        kind: What the class is.
-        version: The version that the class reports; if it was not run, the version of its jar.
-            Empty if neither has one.
-        plugin: The name of the plugin's folder, such as ``connect-file@4.3.1``.
-        path: The folder with the plugin's jars, at any depth; for a jar that is a plugin, the jar.
-        needs_kafka: Whether the class connects to Kafka with clients that are in no task, such as
-            MirrorMaker's connectors and Debezium's schema history.
-        java: The oldest Java release that can load the class, such as 17.
-        jar_sha256: The SHA-256 of its jar, in hexadecimal.
-    """
-
-    name: str
-    kind: Kind
-    version: str
-    plugin: str
-    path: Path
-    needs_kafka: bool = False
-    java: int = 8
-    jar_sha256: str = ""
-
-    @property
-    def simple_name(self) -> str:
-        """The name without its package."""
-        return self.name.rpartition(".")[2].replace("$", ".")
-
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """A jar of a plugin.
-
-    Attributes:
-        path: Its path in the plugin's folder of jars.
-        sha256: Its SHA-256, in hexadecimal.
-        size_bytes: Its size.
-    """
-
-    path: str
-    sha256: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A plugin: jars that share a class loader.
-
-    Attributes:
-        name: The name of its folder, such as ``connect-file@4.3.1``.
-        path: The folder with its jars, at any depth; or its only jar.
-        source: What it was installed from: a path or Maven coordinates. Empty if Drover did not
-            install it.
-        classes: Its classes, sorted by name.
-        jars: Its jars, sorted by path.
-        problems: Reasons why some of its classes cannot be used, as sentences.
-    """
-
-    name: str
-    path: Path
-    source: str
-    classes: tuple[JavaClass, ...]
-    jars: tuple[Jar, ...]
-    problems: tuple[str, ...] = ()
-
-    @property
-    def base_name(self) -> str:
-        """The name without the version."""
-        return self.name.partition(VERSION_MARK)[0]
-
-    @property
-    def version(self) -> str:
-        """The version in the folder's name; empty if it has none."""
-        return self.name.partition(VERSION_MARK)[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +100,10 @@ def installed(home: Path | None, plugin_path: Sequence[Path] = ()) -> Catalogue:
                 plugins.append(read_plugin(folder))
             except JavaPluginError as error:
                 problems.append(str(error))
+    taken = frozenset(each.name for each in plugins)
+    others, faults = plugins_in(plugin_path, home, taken)
+    plugins += others
+    problems += faults
     return Catalogue(tuple(sorted(plugins, key=lambda each: each.name)), tuple(problems))
 
 
@@ -200,11 +115,7 @@ def read_plugin(folder: Path) -> Plugin:
     """
     path = folder / CATALOGUE_FILE
     try:
-        with path.open("rb") as stream:
-            data = stream.read(_CATALOGUE_BYTES_MAX + 1)
-        if len(data) > _CATALOGUE_BYTES_MAX:
-            raise ValueError(f"larger than {_CATALOGUE_BYTES_MAX} bytes")
-        return from_document(json.loads(data), folder / JARS_FOLDER)
+        return from_document(read_document(path), folder / JARS_FOLDER)
     except FileNotFoundError:
         raise JavaPluginError(f"{folder} has no {CATALOGUE_FILE}: it was not installed") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -212,70 +123,6 @@ def read_plugin(folder: Path) -> Plugin:
         raise JavaPluginError(
             f"{path} cannot be read ({reason}): install the plugin again with `drover plugin add`"
         ) from error
-
-
-def to_document(plugin: Plugin) -> dict[str, Any]:
-    """The contents of the catalogue file."""
-    return {
-        "format": _FORMAT,
-        "plugin": plugin.name,
-        "source": plugin.source,
-        "jars": [
-            {"path": each.path, "sha256": each.sha256, "size_bytes": each.size_bytes}
-            for each in plugin.jars
-        ],
-        "classes": [
-            {
-                "name": each.name,
-                "kind": each.kind.value,
-                "version": each.version,
-                "needs_kafka": each.needs_kafka,
-                "java": each.java,
-                "jar_sha256": each.jar_sha256,
-            }
-            for each in plugin.classes
-        ],
-        "problems": list(plugin.problems),
-    }
-
-
-def from_document(document: Mapping[str, Any], path: Path) -> Plugin:
-    """The plugin of a catalogue file.
-
-    Args:
-        document: The contents of the file.
-        path: The folder with the plugin's jars.
-
-    Raises:
-        ValueError: The file has another format.
-        KeyError, TypeError: The file is damaged.
-    """
-    if document["format"] != _FORMAT:
-        raise ValueError(f"its format is {document['format']}, not {_FORMAT}")
-    name = str(document["plugin"])
-    return Plugin(
-        name=name,
-        path=path,
-        source=str(document["source"]),
-        classes=tuple(
-            JavaClass(
-                name=str(each["name"]),
-                kind=Kind(each["kind"]),
-                version=str(each["version"]),
-                plugin=name,
-                path=path,
-                needs_kafka=bool(each["needs_kafka"]),
-                java=int(each["java"]),
-                jar_sha256=str(each["jar_sha256"]),
-            )
-            for each in document["classes"]
-        ),
-        jars=tuple(
-            Jar(str(each["path"]), str(each["sha256"]), int(each["size_bytes"]))
-            for each in document["jars"]
-        ),
-        problems=tuple(str(each) for each in document["problems"]),
-    )
 
 
 def check_home(home: Path) -> None:

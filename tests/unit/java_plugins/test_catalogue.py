@@ -15,8 +15,8 @@ from drover.java_plugins.catalogue import (
     Kind,
     Plugin,
     installed,
-    to_document,
 )
+from drover.java_plugins.documents import to_document
 
 _SOURCE = JavaClass("org.acme.OrdersSource", Kind.SOURCE, "1.0", "acme@1.0", Path("jars"))
 
