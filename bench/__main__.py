@@ -22,6 +22,7 @@ from bench import (
     kafka_latency,
     lake_upserts,
     memory,
+    postgres_kafka,
     postgres_to_parquet,
     rebalance_core,
     rolling_restart,
@@ -58,6 +59,7 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "memory": memory.idle_figures,
     "memory-growth": memory.growth_figures,
     "databases": connectors.figures,
+    "postgres-kafka": postgres_kafka.figures,
     "lake-upserts": lake_upserts.figures,
     "postgres-to-parquet": postgres_to_parquet.figures,
 }

@@ -5,7 +5,7 @@ All connectors have read the log up to the same position; they are stopped while
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,6 +17,7 @@ from bench.databases import (
     ROUNDS,
     ROW_COUNT,
     Contestant,
+    Servers,
     Stage,
     TopicEnd,
     arrived_s,
@@ -69,9 +70,12 @@ class Changes:
 class Capture:
     """One contestant's connector; it is stopped between its rounds."""
 
-    def __init__(self, stage: Stage, who: Contestant, change_count: int) -> None:
+    def __init__(
+        self, servers: Servers, who: Contestant, config: Mapping[str, str], change_count: int
+    ) -> None:
         self.topic = f"{who.key}.public.{TABLE}"
-        self._stage, self._who, self._change_count = stage, who, change_count
+        self._servers, self._who, self._change_count = servers, who, change_count
+        self._config = config
         self._connector = f"changes-{who.key}"
         self._stack = ExitStack()
         self._end: Callable[[], int]
@@ -81,19 +85,15 @@ class Capture:
 
     async def begin(self) -> None:
         """Start the connector; its topic is empty."""
-        stage, who = self._stage, self._who
-        await asyncio.to_thread(create_topic, stage.bootstrap, self.topic)
-        self._end = self._stack.enter_context(TopicEnd(stage.bootstrap, self.topic))
-        own = drover_config if who.is_drover else debezium_config
-        config = own(stage.postgres, who.key)
-        if who.has_large_batches:
-            config |= LARGE_BATCHES
-        await who.side.create(self._connector, config)
+        bootstrap, who = self._servers.bootstrap, self._who
+        await asyncio.to_thread(create_topic, bootstrap, self.topic)
+        self._end = self._stack.enter_context(TopicEnd(bootstrap, self.topic))
+        await who.side.create(self._connector, self._config)
         await arrived_s(self._is_reading, f"the replication slot of {who.name}")
 
     async def stop(self) -> None:
         """Stop the connector after the topic has exactly the changes of the round."""
-        wanted, name, bootstrap = self._change_count, self._who.name, self._stage.bootstrap
+        wanted, name, bootstrap = self._change_count, self._who.name, self._servers.bootstrap
 
         def all_there() -> bool:
             if self._end() < self._first + wanted:
@@ -131,7 +131,7 @@ class Capture:
         await self._who.side.delete(self._connector)
 
     def _is_reading(self) -> bool:
-        found = self._stage.postgres.rows(
+        found = self._servers.postgres.rows(
             f"SELECT active FROM pg_replication_slots WHERE slot_name = 'slot_{self._who.key}'"
         )
         return found == [(True,)]
@@ -170,7 +170,7 @@ async def measure(
 ) -> Sequence[Figure]:
     """All read the same changes, one after the other."""
     changes = Changes(stage.postgres, change_count)
-    captures = {who: Capture(stage, who, change_count) for who in stage.contestants}
+    captures = {who: _capture(stage, who, change_count) for who in stage.contestants}
     for capture in captures.values():
         await capture.begin()
     await asyncio.to_thread(changes.make)
@@ -192,6 +192,13 @@ async def measure(
             await capture.close()
     peer = f"Debezium {stage.debezium.postgres_version} in Kafka Connect, same database and broker"
     return [*figures_of("cdc_changes", "changes", done, peer)]
+
+
+def _capture(stage: Stage, who: Contestant, change_count: int) -> Capture:
+    config = (drover_config if who.is_drover else debezium_config)(stage.postgres, who.key)
+    if who.has_large_batches:
+        config |= LARGE_BATCHES
+    return Capture(stage, who, config, change_count)
 
 
 def _changes_of(records: Sequence[Message]) -> list[dict[str, Any]]:

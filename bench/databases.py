@@ -79,11 +79,17 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Both sides on the same servers; one is idle while the other works."""
+class Servers:
+    """The servers that all contestants use."""
 
     postgres: Postgres
     bootstrap: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Servers):
+    """Both sides on the same servers; one is idle while the other works."""
+
     drover: StoppableSide
     connect: StoppableSide
     debezium: Debezium

@@ -5,7 +5,7 @@ tables of PostgreSQL too.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.databases import (
     JSON_BOTH,
@@ -13,6 +13,7 @@ from bench.databases import (
     ROUNDS,
     ROW_COUNT,
     Contestant,
+    Servers,
     Stage,
     TopicEnd,
     arrived_s,
@@ -65,6 +66,34 @@ def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
     }
 
 
+async def read_table(
+    servers: Servers, who: Contestant, prefix: str, config: Mapping[str, str], row_count: int
+) -> Round:
+    """Read the table into a new topic, by a connector with that config; both are deleted.
+
+    Raises:
+        TimeoutError: The rows do not arrive in time.
+        AssertionError: The topic has another number of rows.
+    """
+    bootstrap, topic = servers.bootstrap, f"{prefix}.public.{TABLE}"
+    await asyncio.to_thread(create_topic, bootstrap, topic)
+    with TopicEnd(bootstrap, topic) as end:
+        watch = Watch(row_count)
+        await who.side.create(prefix, config)
+        done_s = await arrived_s(lambda: watch.saw(end()), f"{topic} by {who.name}")
+        found = watch.done(done_s)
+
+    def count() -> int:
+        return read_records(bootstrap, topic, 0, kept=0)[0]
+
+    await arrived_s(lambda: count() >= row_count, f"all of {topic}")
+    await who.side.stop(prefix)
+    assert count() == row_count, f"{who.name} wrote {count()} rows, not {row_count}"
+    await who.side.delete(prefix)
+    await asyncio.to_thread(delete_topic, bootstrap, topic)
+    return found
+
+
 async def measure(
     stage: Stage, *, row_count: int = ROW_COUNT, rounds: int = ROUNDS
 ) -> Sequence[Figure]:
@@ -74,26 +103,10 @@ async def measure(
 
     async def run(who: Contestant, number: int) -> Round:
         prefix = f"{who.key}-{number}"
-        topic = f"{prefix}.public.{TABLE}"
         config = (drover_config if who.is_drover else debezium_config)(stage.postgres, prefix)
         if who.has_large_batches:
             config |= LARGE_BATCHES
-        await asyncio.to_thread(create_topic, stage.bootstrap, topic)
-        with TopicEnd(stage.bootstrap, topic) as end:
-            watch = Watch(row_count)
-            await who.side.create(prefix, config)
-            done_s = await arrived_s(lambda: watch.saw(end()), f"{topic} by {who.name}")
-            found = watch.done(done_s)
-
-        def count() -> int:
-            return read_records(stage.bootstrap, topic, 0, kept=0)[0]
-
-        await arrived_s(lambda: count() >= row_count, f"all of {topic}")
-        await who.side.stop(prefix)
-        assert count() == row_count, f"{who.name} wrote {count()} rows, not {row_count}"
-        await who.side.delete(prefix)
-        await asyncio.to_thread(delete_topic, stage.bootstrap, topic)
-        return found
+        return await read_table(stage, who, prefix, config, row_count)
 
     done = await in_turn(stage.contestants, run, rounds=rounds)
     peer = f"the snapshot of Debezium {stage.debezium.postgres_version} in Kafka Connect"

@@ -11,8 +11,8 @@ from bench.figure import Figure
 
 _LIMIT = "ratio >= 5"
 #: Kinds of processes, see cpu_time.
-_DROVERS_ALONE = ("Python workers", "engine", "herder", "Spark's JVM", "other services")
-_SHARED = ("broker", "PostgreSQL")
+DROVERS_KINDS = ("Python workers", "engine", "herder", "Spark's JVM", "other services")
+SHARED_KINDS = ("broker", "PostgreSQL")
 _PEERS_ALONE = ("Kafka Connect",)
 
 
@@ -99,8 +99,8 @@ def figures_of(
             limit="",
         )
         yield from _cpu_figures(f"{name}_cpu", unit, ours, each, theirs)
-    for kind in _DROVERS_ALONE:
-        yield Figure(f"{name}_cpu", _cpu_us(ours, (kind,)), f"us of CPU for one of {unit}: {kind}")
+    for kind in DROVERS_KINDS:
+        yield Figure(f"{name}_cpu", cpu_us(ours, (kind,)), f"us of CPU for one of {unit}: {kind}")
 
 
 def _figure(
@@ -130,22 +130,23 @@ def _cpu_figures(
     """CPU per record: of each side with the shared servers, and of each shared server."""
     yield Figure(
         name,
-        _cpu_us(ours, (*_DROVERS_ALONE, *_SHARED)),
+        cpu_us(ours, (*DROVERS_KINDS, *SHARED_KINDS)),
         f"us of CPU for one of {unit}, with the broker's and PostgreSQL's",
         peer=peer,
-        peer_value=_cpu_us(theirs, (*_PEERS_ALONE, *_SHARED)),
+        peer_value=cpu_us(theirs, (*_PEERS_ALONE, *SHARED_KINDS)),
     )
-    for kind in _SHARED:
+    for kind in SHARED_KINDS:
         yield Figure(
             name,
-            _cpu_us(ours, (kind,)),
+            cpu_us(ours, (kind,)),
             f"us of CPU for one of {unit}: {kind}",
             peer=peer,
-            peer_value=_cpu_us(theirs, (kind,)),
+            peer_value=cpu_us(theirs, (kind,)),
         )
 
 
-def _cpu_us(rounds: Sequence[Round], kinds: Sequence[str]) -> float:
+def cpu_us(rounds: Sequence[Round], kinds: Sequence[str]) -> float:
+    """Microseconds of CPU per record that these kinds of processes took in all rounds."""
     taken: dict[str, float] = defaultdict(float)
     for each in rounds:
         for kind, seconds in each.cpu_s.items():
