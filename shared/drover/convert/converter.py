@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
 from drover.record.arrow import Array, Binaries, Rows, Texts
+from drover.record.framed import Framed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,14 @@ class Converter(ABC):
         Raises:
             RecordError: A value cannot be encoded.
         """
+
+    def encode_framed(self, field: pa.Field, values: Array, topics: Texts | None) -> Framed:
+        """As ``encode``; a format with the same bytes around all values can return them once.
+
+        Raises:
+            RecordError: A value cannot be encoded.
+        """
+        return Framed(self.encode(field, values, topics))
 
     @abstractmethod
     def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:

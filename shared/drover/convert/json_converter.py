@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import Check, InRange, OneOf
@@ -13,6 +12,7 @@ from drover.convert.json_envelopes import decode_envelopes, decode_payloads
 from drover.convert.settings import CONVERTER_TYPE
 from drover.record.arrow import Array, Binaries, Texts
 from drover.record.errors import RecordError
+from drover.record.framed import Framed
 from drover.record.json.decode import schemaless_texts
 from drover.record.json.encode import checked_texts, json_texts
 from drover.record.json.form import CONNECT, CONNECT_NUMERIC
@@ -98,24 +98,20 @@ class JsonConverter(Converter):
         """See Converter. A null with a schema is an envelope with the payload null, or the text
         null without envelopes; without a schema it stays null, a tombstone.
         """
+        return self.encode_framed(field, values, topics).joined()
+
+    def encode_framed(self, field: pa.Field, values: Array, topics: Texts | None) -> Framed:
+        """See Converter."""
         schema = schema_of(field)
-        before = after = ""
-        if self._schemas_enabled:
-            said = schema_text(schema, self._form)
-            before, after = f'{{"schema":{said},"payload":', "}"
-        if schema is not None:
-            texts = checked_texts(
-                field,
-                values,
-                self._form,
-                defaults=self._replace_null,
-                before=before,
-                after=after,
-            )
-        else:
+        if schema is None:
             texts = json_texts(field, values, self._form)
-            texts = pc.binary_join_element_wise(before, texts, after, "")
-        return texts.cast(pa.binary())
+        else:
+            texts = checked_texts(field, values, self._form, defaults=self._replace_null)
+        binaries = texts.cast(pa.binary())
+        if not self._schemas_enabled:
+            return Framed(binaries)
+        text = schema_text(schema, self._form)
+        return Framed(binaries, before=f'{{"schema":{text},"payload":'.encode(), after=b"}")
 
     def decode(self, values: Binaries, topics: Texts | None) -> Sequence[Decoded]:
         """See Converter. Null bytes are a null without a schema."""

@@ -1,7 +1,7 @@
 """The steps of a pipeline that convert records: the last one of a source, the first of a sink."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +14,8 @@ from drover.convert.headers import raw_headers, typed_headers
 from drover.record.arrow import Headers
 from drover.record.batch import HEADERS, KEY, TOPIC, VALUE, with_column
 from drover.record.errors import ErrorStage, failing_at
+from drover.record.framed import Framed
 from drover.record.schema import is_schemaless
-
-_BINARY = {KEY: pa.field(KEY, pa.binary()), VALUE: pa.field(VALUE, pa.binary())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,9 @@ class EncodeRecords:
     A null key or value stays null, whatever its schema says: in a batch it is a missing key or a
     tombstone, not a value. (Converters by themselves write it as Kafka Connect does.)
 
+    With ``framed`` the bytes around all keys, and around all values, are in the fields of the
+    columns (see Framed): ``payload.normalise`` reads them.
+
     Errors are StageErrors of KEY_CONVERTER, VALUE_CONVERTER or HEADER_CONVERTER.
     """
 
@@ -33,13 +35,14 @@ class EncodeRecords:
     value: Converter
     header: Converter
     name: str = "encode"
+    framed: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The same records, as topics have them."""
         with failing_at(ErrorStage.KEY_CONVERTER):
-            batch = _encoded(batch, KEY, self.key)
+            batch = _encoded(batch, KEY, self.key, framed=self.framed)
         with failing_at(ErrorStage.VALUE_CONVERTER):
-            batch = _encoded(batch, VALUE, self.value)
+            batch = _encoded(batch, VALUE, self.value, framed=self.framed)
         with failing_at(ErrorStage.HEADER_CONVERTER):
             yield _with_headers(batch, raw_headers(batch.column(HEADERS), self.header))
 
@@ -131,17 +134,23 @@ def _runs(keys: Any, values: Any) -> Iterator[tuple[int, int]]:
     yield from pairwise(bounds)
 
 
-def _encoded(batch: pa.RecordBatch, name: str, converter: Converter) -> pa.RecordBatch:
+def _encoded(
+    batch: pa.RecordBatch, name: str, converter: Converter, *, framed: bool
+) -> pa.RecordBatch:
     field, values, topics = batch.schema.field(name), batch.column(name), batch.column(TOPIC)
     if not values.null_count:
-        return with_column(batch, _BINARY[name], converter.encode(field, values, topics))
-    present = np.flatnonzero(np.asarray(values.is_valid()))
-    rows = pa.array(present, pa.int64())
-    encoded = converter.encode(field, values.take(rows), topics.take(rows))
-    places = np.full(len(values), -1)
-    places[present] = np.arange(len(present))
-    encoded = encoded.take(pa.array(places, pa.int64(), mask=places < 0))
-    return with_column(batch, _BINARY[name], encoded)
+        made = converter.encode_framed(field, values, topics)
+    else:
+        present = np.flatnonzero(np.asarray(values.is_valid()))
+        rows = pa.array(present, pa.int64())
+        made = converter.encode_framed(field, values.take(rows), topics.take(rows))
+        places = np.full(len(values), -1)
+        places[present] = np.arange(len(present))
+        encoded = made.values.take(pa.array(places, pa.int64(), mask=places < 0))
+        made = replace(made, values=encoded)
+    if not framed:
+        made = Framed(made.joined())
+    return with_column(batch, made.field(name), made.values)
 
 
 def _with_headers(batch: pa.RecordBatch, headers: Headers) -> pa.RecordBatch:

@@ -156,6 +156,8 @@ class EmbeddedPlane:
         """See DataPlane."""
         return {topic for topic, _ in self.store.bounds()}
 
+    takes_frames = False
+
     @property
     def record_bytes_max(self) -> None:
         """See DataPlane."""

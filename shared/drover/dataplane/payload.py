@@ -1,6 +1,7 @@
 """Records as Arrow: the content of blobs, and the columns of frames."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow as pa
 from drover.pipeline.layouts import without_header_types
 from drover.record.arrow import in_unit, is_binary, is_text
 from drover.record.batch import HEADERS_TYPE as TYPED_HEADERS_TYPE
+from drover.record.framed import Framed
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -103,11 +105,12 @@ def decode_times(payload: bytes, base_offset: int = 0) -> Iterator[Any]:
             offset += count
 
 
-def normalise(batch: Any, now_ms: int) -> Any:
+def normalise(batch: Any, now_ms: int, *, framed: bool = False) -> Any:
     """The record columns of a frame's batch, in ``PAYLOAD_SCHEMA``.
 
     Strings become UTF-8 bytes; missing keys and headers are null; missing timestamps become the
-    current time.
+    current time. With ``framed`` the fields of keys and values may have frames (see Framed), which
+    otherwise are part of each key and value.
 
     Raises:
         FrameError: ``value`` is missing or a column has another type.
@@ -116,13 +119,15 @@ def normalise(batch: Any, now_ms: int) -> Any:
         raise FrameError(
             f"the frame has no column 'value'; its columns are {', '.join(batch.schema.names)}"
         )
-    columns = [
-        _binary(batch, "key"),
-        _binary(batch, "value"),
-        _headers(batch),
-        _timestamps(batch, now_ms),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PAYLOAD_SCHEMA)
+    key, value = _binary(batch, "key"), _binary(batch, "value")
+    columns = [key.values, value.values, _headers(batch), _timestamps(batch, now_ms)]
+    schema = PAYLOAD_SCHEMA
+    if key.frame_bytes or value.frame_bytes:
+        if framed:
+            schema = pa.schema([key.field("key"), value.field("value"), *list(schema)[2:]])
+        else:
+            columns[:2] = key.joined(), value.joined()
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def column(batch: Any, name: str) -> Any | None:
@@ -131,13 +136,13 @@ def column(batch: Any, name: str) -> Any | None:
     return None if index < 0 else batch.column(index)
 
 
-def _binary(batch: Any, name: str) -> Any:
+def _binary(batch: Any, name: str) -> Framed:
     values = column(batch, name)
     if values is None or pa.types.is_null(values.type):
-        return pa.nulls(batch.num_rows, pa.binary())
+        return Framed(pa.nulls(batch.num_rows, pa.binary()))
     kind = values.type
     if is_binary(kind) or is_text(kind):
-        return values.cast(pa.binary())
+        return replace(Framed.of(batch, name), values=values.cast(pa.binary()))
     raise FrameError(
         f"column '{name}' must be binary or string, not {kind}: convert it, for instance with "
         f"to_json() or cast('string')"

@@ -202,6 +202,12 @@ class DataPlane(TopicChecks, Protocol):
         """
 
     @property
+    def takes_frames(self) -> bool:
+        """Whether keys and values of outgoing batches should have frames (see Framed): the writer
+        stores them once, until it builds record batches.
+        """
+
+    @property
     def record_bytes_max(self) -> int | None:
         """The limit for a record's key and value; None for no limit."""
 

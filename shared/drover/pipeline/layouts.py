@@ -30,6 +30,7 @@ from drover.record.batch import (
     with_column,
 )
 from drover.record.errors import ErrorStage, RecordError, StageError
+from drover.record.framed import Framed
 
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
 _HEADER_BYTES = 8
@@ -191,8 +192,8 @@ class SizeLimit:
         Raises:
             StageError: A record is larger.
         """
-        sizes = pc.add(*(pc.binary_length(batch.column(n)).fill_null(0) for n in (KEY, VALUE)))
-        sizes = pc.add(sizes.cast(pa.int64()), _header_bytes(batch.column(HEADERS)))
+        sizes = pc.add(*(_lengths(Framed.of(batch, name)) for name in (KEY, VALUE)))
+        sizes = pc.add(sizes, _header_bytes(batch.column(HEADERS)))
         if not self.by_topic:
             self._check(sizes, self.max_bytes)
             return (batch,)
@@ -243,6 +244,12 @@ def no_key_fault(topic: str) -> str:
         f"the record has no key, but the topic {topic} has cleanup.policy=compact, which keeps the "
         "latest record of each key: set a key, for instance with ValueToKey"
     )
+
+
+def _lengths(framed: Framed) -> pa.Array:
+    """The sizes of whole keys or values; 0 for null."""
+    lengths = pc.binary_length(framed.values).cast(pa.int64())
+    return pc.add(lengths, framed.frame_bytes).fill_null(0)
 
 
 def _header_bytes(headers: pa.Array) -> pa.Array | pa.Scalar:

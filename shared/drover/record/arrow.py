@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
+#: For fewer rows it is not worth while to find out whether a column is constant.
+_EQUAL_ROWS_MIN = 16
+
 #: Up to these numbers, a floating-point type holds every whole number.
 WHOLE_MAX = {pa.float16(): 2.0**11, pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 #: A column of any type, in one chunk.
@@ -91,6 +94,31 @@ def offsets_of(lengths: Array) -> Offsets:
     """Start positions of lists of these lengths, then the end of the last list."""
     zero = pa.array([0], pa.int32())
     return pa.concat_arrays([zero, pc.cumulative_sum(lengths.cast(pa.int32()))])
+
+
+def are_equal(values: Array) -> bool:
+    """Whether the values, none of them null, are many and all equal. False for columns of other
+    types than numbers, times, decimals, text and bytes, whose comparison would not be cheap.
+    """
+    kind, count = values.type, len(values)
+    if count < _EQUAL_ROWS_MIN:
+        return False
+    if pa.types.is_boolean(kind):
+        return values.true_count in (0, count)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: count + 1]
+        length = int(bounds[1] - bounds[0])
+        if int(bounds[-1] - bounds[0]) != count * length or (np.diff(bounds) != length).any():
+            return False
+        rows = text_bytes(values).reshape(count, length)
+    elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        width = kind.bit_width // 8
+        word = min(width, 8)
+        rows = np.frombuffer(values.buffers()[1], f"u{word}").reshape(-1, width // word)
+        rows = rows[values.offset : values.offset + count]
+    else:
+        return False
+    return bool((rows[-1] == rows[0]).all() and (rows == rows[0]).all())
 
 
 def text_bytes(values: Texts | Binaries) -> npt.NDArray[np.uint8]:

@@ -13,6 +13,8 @@ from drover.convert.converter import Converter
 from drover.convert.headers import typed_headers
 from drover.convert.registry import build_converter, converter_config_def
 from drover.convert.steps import DecodeRecords, EncodeRecords
+from drover.dataplane.payload import normalise
+from drover.pipeline.layouts import SizeLimit
 from drover.record import (
     HEADERS_TYPE,
     Field,
@@ -23,12 +25,14 @@ from drover.record import (
     column_schema,
     make_batch,
 )
+from drover.record.framed import Framed
 
 ORDER = Schema(
     Type.STRUCT,
     name="shop.Order",
     fields=(Field("id", Schema(Type.INT64)), Field("city", Schema(Type.STRING, optional=True))),
 )
+ORDER_TYPE = arrow_field("value", ORDER).type
 INT8 = '{"schema":{"type":"int8","optional":false},"payload":%d}'
 TEXT = '{"schema":{"type":"string","optional":true},"payload":"%s"}'
 
@@ -130,6 +134,42 @@ def test_tombstones_come_back_as_tombstones() -> None:
         True,
     ]
     assert encoded.column("key").is_null().to_pylist() == [True, False, True]
+
+
+def test_schemas_are_around_the_values_of_a_batch_until_it_is_written() -> None:
+    keys = pa.array([7, None, 8], pa.int32())
+    cities = pa.array([{"id": 1, "city": "oslo"}, None, {"id": 2, "city": None}], ORDER_TYPE)
+    batch = make_batch(
+        3,
+        topic=pa.array(["orders"] * 3),
+        key=(arrow_field("key", Schema(Type.INT32)), keys),
+        value=(arrow_field("value", ORDER), cities),
+    )
+    (whole,) = EncodeRecords(JSON, JSON, SIMPLE)(batch)
+    (framed,) = EncodeRecords(JSON, JSON, SIMPLE, framed=True)(batch)
+    assert framed.column("key").to_pylist() == [b"7", None, b"8"]
+    assert Framed.of(framed, "value").before.startswith(b'{"schema":{"type":"struct"')
+    for name in ("key", "value"):
+        assert Framed.of(framed, name).joined().equals(whole.column(name))
+    # writers that do not build record batches themselves get whole keys and values
+    assert normalise(framed, 5).equals(normalise(whole, 5))
+    kept = normalise(framed, 5, framed=True)
+    assert kept.column("value") == framed.column("value")
+    assert Framed.of(kept.take([2]), "value").joined().to_pylist() == [
+        whole.column("value")[2].as_py()
+    ]
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_the_schema_counts_for_the_size_of_a_record(framed: bool) -> None:
+    field = arrow_field("value", ORDER)
+    values = pa.array([{"id": 1, "city": "oslo"}, {"id": 1, "city": "bergen"}, None], field.type)
+    batch = make_batch(3, topic=pa.array(["orders"] * 3), value=(field, values))
+    (encoded,) = EncodeRecords(JSON, JSON, SIMPLE, framed=framed)(batch)
+    size = len(JSON.encode(field, values.slice(1, 1), None)[0].as_py())
+    assert list(SizeLimit(size)(encoded)) == [encoded]
+    with pytest.raises(StageError, match=f"have {size} bytes, but the limit is {size - 1}"):
+        list(SizeLimit(size - 1)(encoded))
 
 
 def test_a_key_that_is_left_out_stays_null() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
@@ -13,15 +14,17 @@ from drover.dataplane.kafka import record_batches
 from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
 from drover.dataplane.kafka.record_batches import (
     CODECS,
+    BatchEncoder,
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
-    encoded,
-    encoded_rows,
 )
 from drover.dataplane.payload import PAYLOAD_SCHEMA
+from drover.record.framed import Framed
+from tests.unit.dataplane.encoding import encoded
 
 Row = dict[str, Any]
+PLAIN = Encoding(1 << 20, "none")
 
 #: How many more bytes the offset and timestamp deltas of a later record may need.
 DELTA_BYTES_MAX = 12
@@ -41,7 +44,7 @@ rows = st.fixed_dictionaries(
 
 def batches_of(found: list[Row], *, max_bytes: int = 1 << 20, compression: str = "none") -> Any:
     table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA)
-    return list(encoded(table, max_bytes=max_bytes, compression=compression))
+    return encoded([table], Encoding(max_bytes, compression))
 
 
 def read(batches: list[EncodedBatch]) -> list[Row]:
@@ -80,16 +83,15 @@ def test_what_is_encoded_is_read_back(found: list[Row], compression: str, max_by
         assert max(alone) + DELTA_BYTES_MAX > max_bytes
         return
     assert read(batches) == with_headers(found)
-    if compression == "none":
-        assert all(len(each.build(0, 0, 0)) <= max_bytes for each in batches)
+    assert all(len(each.build(0, 0, 0)) <= max_bytes for each in batches)
 
 
 @given(st.lists(rows, min_size=1, max_size=8))
 def test_few_records_become_what_many_would(found: list[Row]) -> None:
     table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA)
-    alone = list(encoded(table, max_bytes=1 << 20, compression="none"))
+    alone = encoded([table], PLAIN)
     with mock.patch.object(record_batches, "_FEW_RECORDS", 0):
-        assert list(encoded(table, max_bytes=1 << 20, compression="none")) == alone
+        assert encoded([table], PLAIN) == alone
 
 
 def test_lines_without_keys_and_headers_are_read_back() -> None:
@@ -109,9 +111,7 @@ def test_a_slice_of_columns_is_encoded_alone() -> None:
         for n in range(10)
     ]
     table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA).slice(3, 4)
-    assert read(list(encoded(table, max_bytes=1 << 20, compression="none"))) == with_headers(
-        found[3:7]
-    )
+    assert read(encoded([table], PLAIN)) == with_headers(found[3:7])
 
 
 def test_batches_are_as_full_as_they_may_be() -> None:
@@ -135,11 +135,141 @@ def test_what_does_not_get_smaller_is_not_compressed() -> None:
 
 @given(st.lists(rows, max_size=20))
 def test_rows_become_what_columns_would(found: list[Row]) -> None:
-    encoding = Encoding(1 << 20, "none")
-    assert list(encoded_rows(found, encoding)) == batches_of(found)
+    encoder = BatchEncoder(PLAIN)
+    made = [*encoder.add_rows(("t", 0), found), *encoder.finish()]
+    assert made == [(("t", 0), each) for each in batches_of(found)]
 
 
 def test_a_row_that_fits_into_no_batch_is_refused() -> None:
     row = {"key": None, "value": b"x" * 100_000, "headers": None, "timestamp_ms": 1}
     with pytest.raises(RecordTooLargeError):
-        list(encoded_rows([row], Encoding(80_000, "none")))
+        list(BatchEncoder(Encoding(80_000, "none")).add_rows(("t", 0), [row]))
+
+
+frames = st.sampled_from([b"", b"x", b'{"schema":' + b"s" * 300 + b',"payload":'])
+
+
+@st.composite
+def framed_tables(draw: st.DrawFn) -> tuple[list[pa.RecordBatch], list[Row]]:
+    """Batches with frames around keys and values, and the rows with their whole bytes."""
+    tables, whole = [], []
+    for found in draw(st.lists(st.lists(rows, max_size=12), max_size=5)):
+        table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA)
+        for index, name in enumerate(("key", "value")):
+            framed = Framed(table.column(name), draw(frames), draw(frames))
+            table = table.set_column(index, framed.field(name), framed.values)
+            for row in found:
+                blob: Any = row[name]
+                row[name] = None if blob is None else framed.before + blob + framed.after
+        tables.append(table)
+        whole += found
+    return tables, whole
+
+
+@given(
+    framed_tables(),
+    st.integers(3000, 9000),
+    st.integers(500, 20_000),
+    st.sampled_from([0, 3, 8]),
+    st.sampled_from(sorted(CODECS)),
+)
+def test_any_cut_into_batches_gives_the_same_topic(
+    tables: tuple[list[pa.RecordBatch], list[Row]],
+    max_bytes: int,
+    full_bytes: int,
+    few: int,
+    compression: str,
+) -> None:
+    encoding = Encoding(max_bytes, compression)
+    with (
+        mock.patch.object(record_batches, "BATCH_BYTES_MAX", full_bytes),
+        mock.patch.object(record_batches, "_FEW_RECORDS", few),
+    ):
+        batches = encoded(tables[0], encoding)
+    assert read(batches) == with_headers(tables[1])
+    assert all(len(each.build(0, 0, 0)) <= max_bytes for each in batches)
+
+
+def test_batches_have_4_mib_before_compression() -> None:
+    value = b"0123456789" * 100
+    found = [{"key": None, "value": value, "headers": None, "timestamp_ms": 1}] * 10_000
+    batches = batches_of(found, compression="lz4")
+    assert [each.record_count for each in batches] == [4_132, 4_132, 1_736]
+    assert read(batches) == with_headers(found)
+
+
+def test_batches_that_compress_too_little_are_cut_by_their_ratio() -> None:
+    numbers = np.random.default_rng(1).integers(0, 256, 20_000_000, np.uint8).tobytes()
+    # half of each value is random
+    found = [
+        {
+            "key": None,
+            "value": numbers[n * 1000 : n * 1000 + 500] + b"x" * 500,
+            "headers": None,
+            "timestamp_ms": 1,
+        }
+        for n in range(20_000)
+    ]
+    with mock.patch.dict(CODECS, {"lz4": (3, mock.Mock(wraps=CODECS["lz4"][1]))}):
+        batches = batches_of(found, compression="lz4")
+        compressed_count = CODECS["lz4"][1].call_count  # type: ignore[attr-defined]
+    sizes = [len(each.build(0, 0, 0)) for each in batches]
+    assert max(sizes) <= 1 << 20
+    assert min(sizes[5:-1]) > 0.9 * (1 << 20)
+    # only the first one, of 4 MiB, was halved
+    assert compressed_count - len(batches) <= 3
+    assert read(batches) == with_headers(found)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("frame", [b"", b"f" * 3000])
+def test_a_record_at_the_size_limit_is_written_and_a_larger_one_is_refused(
+    compression: str, frame: bytes
+) -> None:
+    def made(size_bytes: int) -> list[EncodedBatch]:
+        values = Framed(pa.array([b"v" * (size_bytes - len(frame))], pa.binary()), before=frame)
+        table = pa.RecordBatch.from_pylist(
+            [{"key": None, "value": b"", "headers": None, "timestamp_ms": 1}], PAYLOAD_SCHEMA
+        ).set_column(1, values.field("value"), values.values)
+        return encoded([table], Encoding(100_000, compression))
+
+    def size_bytes(value_bytes: int) -> int:
+        return OVERHEAD_BYTES + len(record_batches._record(0, row(b"v" * value_bytes), 1))
+
+    def row(value: bytes) -> Row:
+        return {"key": None, "value": value, "headers": None, "timestamp_ms": 1}
+
+    largest = next(n for n in range(100_000, 0, -1) if size_bytes(n) <= 100_000)
+    assert [len(each["value"]) for each in read(made(largest))] == [largest]
+    with pytest.raises(RecordTooLargeError):
+        made(largest + 1)
+
+
+def test_records_of_many_schemas_share_batches() -> None:
+    def table(number: int) -> pa.RecordBatch:
+        framed = Framed(pa.array([b"%d" % number], pa.binary()), b"schema %d " % number, b".")
+        return pa.RecordBatch.from_pylist(
+            [{"key": None, "value": b"", "headers": None, "timestamp_ms": number}], PAYLOAD_SCHEMA
+        ).set_column(1, framed.field("value"), framed.values)
+
+    (batch,) = encoded(map(table, range(5_000)), Encoding(1 << 20, "lz4"))
+    assert [each["value"] for each in read([batch])] == [
+        b"schema %d %d." % (n, n) for n in range(5_000)
+    ]
+    assert [each["timestamp_ms"] for each in read([batch])] == list(range(5_000))
+
+
+def test_open_batches_of_many_partitions_are_bounded() -> None:
+    value = bytes(1000)
+    found = [{"key": None, "value": value, "headers": None, "timestamp_ms": 1}] * 1_000
+    table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA)
+    places = pa.array([n % 100 for n in range(1_000)], pa.int32())
+    encoder = BatchEncoder(Encoding(1 << 20, "lz4"))
+    with mock.patch.object(record_batches, "_OPEN_BYTES_MAX", 2_500_000):
+        made = [list(encoder.add("t", table, places)) for _ in range(5)]
+    made.append(list(encoder.finish()))
+    assert [len(each) for each in made] == [0, 0, 100, 0, 0, 100]
+    counts = dict.fromkeys(range(100), 0)
+    for (_, partition), batch in (each for some in made for each in some):
+        counts[partition] += batch.record_count
+    assert set(counts.values()) == {50}

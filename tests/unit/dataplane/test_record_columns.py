@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drover.dataplane.kafka import record_columns
-from drover.dataplane.kafka.record_batches import CODECS, encoded
+from drover.dataplane.kafka.record_batches import CODECS, Encoding
 from drover.dataplane.kafka.record_columns import columns_of
 from drover.dataplane.payload import PAYLOAD_SCHEMA
+from tests.unit.dataplane.encoding import encoded
 
 Record = tuple[bytes | None, bytes | None, int]
 
@@ -46,7 +47,7 @@ def batch(records: Sequence[Record], codec: str = "none", base_offset: int = 7) 
         for key, value, at_ms in records
     ]
     table = pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA)
-    (made,) = encoded(table, max_bytes=1 << 24, compression=codec)
+    (made,) = encoded([table], Encoding(1 << 24, codec))
     return struct.pack(">q", base_offset) + made.build(1, 0, 0)[8:]
 
 

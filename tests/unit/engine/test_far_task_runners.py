@@ -148,6 +148,7 @@ class GrowingPlane:
     """A plane whose topics have no records."""
 
     record_bytes_max = None
+    takes_frames = False
 
     def record_bytes_max_of(self, _topic: str) -> None:
         return None

@@ -19,10 +19,10 @@ from drover.dataplane.kafka.producer_session import ProducerSession
 from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, producer_settings
 from drover.dataplane.kafka.record_batches import (
     CODECS,
+    BatchEncoder,
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
-    encoded_rows,
 )
 from drover.dataplane.kafka.staging import StagedPart, read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
@@ -100,10 +100,10 @@ class BatchProducer(TaskProducer):
         self._begin()
         topics: set[str] = set()
         for part in parts:
-            for topic, partition, batch in read_batches(part):
-                topics.add(topic)
-                with self._writing(topic):
-                    self._hold((topic, partition), batch)
+            for place, batch in read_batches(part):
+                topics.add(place[0])
+                with self._writing(place[0]):
+                    self._hold(place, batch)
         if self._sending is not None or self._held_bytes > self.held_bytes_max:
             with self._writing(", ".join(sorted(topics))):
                 self._send()
@@ -157,10 +157,10 @@ class BatchProducer(TaskProducer):
             headers = [{"key": METADATA_HEADER, "value": note.encode()}] if note else None
             row = {"key": key, "value": value, "headers": headers, "timestamp_ms": now_ms}
             rows[_partition_for(key, count)].append(row)
-        encoding = self._encoding
+        encoder = BatchEncoder(self._encoding)
         for partition, found in rows.items():
-            for batch in encoded_rows(found, encoding):
-                yield (topic, partition), batch
+            yield from encoder.add_rows((topic, partition), found)
+        yield from encoder.finish()
 
     def _hold(self, place: Place, batch: EncodedBatch) -> None:
         """Hold a batch to send it with others; first sends the held ones if they are enough."""

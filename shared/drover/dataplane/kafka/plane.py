@@ -13,6 +13,7 @@ from confluent_kafka.admin import ConfigSource, OffsetSpec
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.kafka.appending import append
+from drover.dataplane.kafka.batch_producer import can_send
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import RecordProducer
@@ -206,6 +207,11 @@ class KafkaPlane:
             with self._lock:
                 self._names = names, now_s + _TOPIC_NAMES_S
         return names
+
+    @property
+    def takes_frames(self) -> bool:
+        """See DataPlane."""
+        return self._staging_directory is not None and can_send(self._storage)
 
     @property
     def record_bytes_max(self) -> int:

@@ -135,8 +135,13 @@ class Router:
         storage: KafkaStorage,
         destination: Destination,
         known_counts: Mapping[str, int] | None = None,
+        *,
+        framed: bool = False,
     ) -> None:
-        """``known_counts`` are partition counts of topics that need no query."""
+        """``known_counts`` are partition counts of topics that need no query; for ``framed`` see
+        ``payload.normalise``.
+        """
+        self._framed = framed
         self._storage = storage
         self._known_counts = known_counts or {}
         self._topic = destination.topic
@@ -166,7 +171,7 @@ class Router:
         """
         if batch.num_rows == 0:
             return
-        records = payload.normalise(batch, self._now_ms)
+        records = payload.normalise(batch, self._now_ms, framed=self._framed)
         for topic, rows in routing.rows_by_topic(batch, self._topic):
             chosen = records if rows is None else records.take(rows)
             explicit = routing.explicit_partitions(batch, rows)

@@ -4,9 +4,10 @@ A client call per record would cost several times as much.
 """
 
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +30,19 @@ from drover.dataplane.kafka.batch_format import (
 )
 from drover.dataplane.kafka.checksums import crc32c
 from drover.dataplane.payload import PAYLOAD_SCHEMA
+from drover.log.kafka.brokers import Place
+from drover.record.framed import Framed
 
 _Numbers = npt.NDArray[np.int64]
 
 _LENGTH_BEHIND = HEAD.size - struct.calcsize(">qi")
-#: The largest size of a record's varints and attributes.
-_RECORD_OVERHEAD_BYTES = 32
+#: The largest size of a batch's records before compression, except for a single record.
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+#: The estimated ratio of compression decreases slowly, and batches have some room for its error.
+_RATIO_STEP, _RATIO_MARGIN = 0.005, 1.05
+#: Open batches of all partitions together have at most this size.
+_OPEN_BYTES_MAX = 32 * 1024 * 1024
+_NO_HEADERS = b"\0"
 #: So few records are encoded one by one, which takes a tenth of the time.
 _FEW_RECORDS = 8
 #: ``compression.type`` names, with their numbers in the attributes.
@@ -49,7 +57,7 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The largest size of uncompressed batches, and the codec's name."""
+    """The largest size of a batch as brokers store it, and the codec's name."""
 
     max_bytes: int
     compression: str
@@ -89,53 +97,222 @@ class EncodedBatch:
         return HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, MAGIC, crc32c(behind)) + behind
 
 
-def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[EncodedBatch]:
-    """Records in ``payload.PAYLOAD_SCHEMA`` as batches of at most ``max_bytes``, in order.
+class BatchEncoder:
+    """Encodes records into full batches, in the order of each partition.
 
-    Raises:
-        RecordTooLargeError: A single record is larger.
+    A batch has up to ``BATCH_BYTES_MAX`` before compression. If its records compress too little
+    for ``max_bytes`` it is halved, and the topic's next ones are cut by an estimate of the ratio,
+    as Kafka's producer does. The last batch of a partition stays open until ``finish``: records of
+    many schemas or partitions arrive few at a time.
     """
-    room = max_bytes - OVERHEAD_BYTES
-    count = records.num_rows
-    if 0 < count <= _FEW_RECORDS and records.nbytes + count * _RECORD_OVERHEAD_BYTES <= room:
-        yield _few(records.to_pylist(), compression)
-        return
-    headers = _headers(records.column("headers"))
-    columns = [records.column("key"), records.column("value")]
-    times_ms = records.column("timestamp_ms").to_numpy()
-    lengths = [_lengths(column, of_null=0) for column in (*columns, headers)]
-    sizes = np.sum(lengths, axis=0) + _overhead_bytes(times_ms, *lengths)
-    if len(sizes) and sizes.max() > room:
-        raise RecordTooLargeError(f"a record of {sizes.max()} bytes is over {room} bytes")
-    for start, end in _cuts(np.cumsum(sizes), room):
-        key, value = (column.slice(start, end - start) for column in columns)
-        stamps = times_ms[start:end]
-        data = _records(key, value, headers.slice(start, end - start), stamps - stamps[0])
-        yield _batch(end - start, int(stamps[0]), int(stamps.max()), data, compression)
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._compression = encoding.compression
+        self._room = encoding.max_bytes - OVERHEAD_BYTES
+        #: The estimated size of compressed records, as a part of their size, by topic.
+        self._ratios: dict[str, float] = {}
+        self._open: dict[Place, _Open] = defaultdict(_Open)
+        self._open_bytes = 0
+
+    def add(
+        self, topic: str, records: Any, partitions: Any
+    ) -> Iterator[tuple[Place, EncodedBatch]]:
+        """Add records in ``payload.PAYLOAD_SCHEMA``, each for its partition of the topic; their
+        keys and values may have frames (see Framed). Returns the batches that are full.
+
+        Raises:
+            RecordTooLargeError: A single record is larger than a batch may be, not compressed.
+        """
+        numbers = partitions.unique().to_pylist()
+        for number in numbers:
+            part = records if len(numbers) == 1 else records.filter(pc.equal(partitions, number))
+            yield from self._added((topic, number), _chunk_of(part))
+        if self._open_bytes > _OPEN_BYTES_MAX:
+            yield from self.finish()
+
+    def add_rows(
+        self, place: Place, rows: list[dict[str, Any]]
+    ) -> Iterator[tuple[Place, EncodedBatch]]:
+        """As ``add``, for rows of one partition: a tenth of the cost for few rows."""
+        if len(rows) <= _FEW_RECORDS:
+            yield from self._added(place, _Rows(rows))
+        else:
+            yield from self._added(
+                place, _chunk_of(pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA))
+            )
+
+    def finish(self) -> Iterator[tuple[Place, EncodedBatch]]:
+        """The batches that are not full."""
+        for place, opened in self._open.items():
+            yield from self._made(place, opened.chunks)
+        self._open.clear()
+        self._open_bytes = 0
+
+    def _added(self, place: Place, chunk: "_Chunk") -> Iterator[tuple[Place, EncodedBatch]]:
+        sizes = chunk.sizes()
+        count = len(sizes)
+        if not count:
+            return
+        if sizes.max() > self._room:
+            raise RecordTooLargeError(f"a record of {sizes.max()} bytes is over {self._room} bytes")
+        ends = np.cumsum(sizes)
+        opened = self._open[place]
+        start = before = 0
+        while True:
+            room = max(0, self._full_bytes(place) - opened.size_bytes)
+            end = int(np.searchsorted(ends, before + room, side="right"))
+            if not opened.chunks:
+                end = max(end, start + 1)
+            if end > start:
+                added = int(ends[end - 1]) - before
+                opened.chunks.append(chunk.cut(start, end))
+                opened.size_bytes += added
+                self._open_bytes += added
+                start, before = end, before + added
+            if start == count:
+                return
+            yield from self._made(place, opened.chunks)
+            self._open_bytes -= opened.size_bytes
+            opened.chunks, opened.size_bytes = [], 0
+
+    def _made(
+        self, place: Place, chunks: Sequence["_Chunk"]
+    ) -> Iterator[tuple[Place, EncodedBatch]]:
+        """The chunks as one batch, or as several if it would be too large."""
+        times_ms = np.concatenate([each.times_ms for each in chunks])
+        count, first_ms = len(times_ms), int(times_ms[0])
+        pieces, number = [], 0
+        for chunk in chunks:
+            pieces.append(chunk.data(number, first_ms))
+            number += len(chunk.times_ms)
+        data = b"".join(pieces)
+        codec, compress = CODECS[self._compression]
+        packed = compress(data)
+        if len(packed) > len(data):
+            codec, packed = NONE, data
+        topic, ratio = place[0], len(packed) / len(data)
+        if len(packed) > self._room and count > 1:
+            self._ratios[topic] = ratio
+            for half in _halved(chunks):
+                yield from self._made(place, half)
+            return
+        self._ratios[topic] = max(ratio, self._ratios.get(topic, 0.0) - _RATIO_STEP)
+        yield place, EncodedBatch(count, first_ms, int(times_ms.max()), codec, packed)
+
+    def _full_bytes(self, place: Place) -> int:
+        """The size of the records of a full batch, before compression."""
+        if self._compression == "none":
+            return self._room
+        expected = self._ratios.get(place[0], 0.0) * _RATIO_MARGIN
+        return min(BATCH_BYTES_MAX, int(self._room / expected)) if expected else BATCH_BYTES_MAX
 
 
-def encoded_rows(rows: list[dict[str, Any]], encoding: Encoding) -> Iterator[EncodedBatch]:
-    """As ``encoded``, for rows of ``payload.PAYLOAD_SCHEMA``: a tenth of the cost for few rows."""
-    room = encoding.max_bytes - OVERHEAD_BYTES
-    if 0 < len(rows) <= _FEW_RECORDS and sum(map(_row_bytes, rows)) <= room:
-        yield _few(rows, encoding.compression)
-        return
-    records = pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA)
-    yield from encoded(records, max_bytes=encoding.max_bytes, compression=encoding.compression)
+class _Chunk(Protocol):
+    """Successive records of a batch."""
+
+    @property
+    def times_ms(self) -> _Numbers:
+        """The timestamps."""
+
+    def sizes(self) -> _Numbers:
+        """The size of each record in a batch, or a little more."""
+
+    def cut(self, start: int, end: int) -> "_Chunk":
+        """The records of a range."""
+
+    def data(self, first_number: int, first_ms: int) -> bytes:
+        """The records in a batch, in which the first of them has that number; ``first_ms`` is the
+        batch's first timestamp.
+        """
 
 
-def _row_bytes(row: dict[str, Any]) -> int:
-    """The largest size of a row's record."""
-    found = _RECORD_OVERHEAD_BYTES + len(row["key"] or b"") + len(row["value"] or b"")
-    for each in row["headers"] or ():
-        found += 2 * LENGTH_BYTES_MAX + len(each["key"].encode()) + len(each["value"] or b"")
-    return found
+@dataclass(slots=True)
+class _Open:
+    """A batch that is not full."""
+
+    chunks: list[_Chunk] = field(default_factory=list)
+    size_bytes: int = 0
 
 
-def _few(rows: list[dict[str, Any]], compression: str) -> EncodedBatch:
-    stamps = [row["timestamp_ms"] for row in rows]
-    data = b"".join(_record(number, row, stamps[0]) for number, row in enumerate(rows))
-    return _batch(len(rows), stamps[0], max(stamps), data, compression)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Few records, as rows of ``payload.PAYLOAD_SCHEMA``."""
+
+    rows: list[dict[str, Any]]
+
+    @property
+    def times_ms(self) -> _Numbers:
+        return np.array([row["timestamp_ms"] for row in self.rows], np.int64)
+
+    def sizes(self) -> _Numbers:
+        return np.array([len(_record(0, row, row["timestamp_ms"])) for row in self.rows], np.int64)
+
+    def cut(self, start: int, end: int) -> "_Rows":
+        return _Rows(self.rows[start:end])
+
+    def data(self, first_number: int, first_ms: int) -> bytes:
+        return b"".join(
+            _record(number, row, first_ms) for number, row in enumerate(self.rows, first_number)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Records as columns; ``headers`` is encoded, or None if no record has headers."""
+
+    key: Framed
+    value: Framed
+    headers: Any | None
+    times_ms: _Numbers
+
+    def sizes(self) -> _Numbers:
+        lengths = [_lengths(self.key, of_null=0), _lengths(self.value, of_null=0)]
+        if self.headers is not None:
+            lengths.append(_lengths(Framed(self.headers), of_null=0))
+        else:
+            lengths.append(np.ones(len(self.times_ms), np.int64))
+        found: _Numbers = np.sum(lengths, axis=0) + _overhead_bytes(self.times_ms, *lengths)
+        return found
+
+    def cut(self, start: int, end: int) -> "_Columns":
+        key, value = (
+            replace(each, values=each.values.slice(start, end - start))
+            for each in (self.key, self.value)
+        )
+        headers = None if self.headers is None else self.headers.slice(start, end - start)
+        return _Columns(key, value, headers, self.times_ms[start:end])
+
+    def data(self, first_number: int, first_ms: int) -> bytes:
+        numbers = np.arange(first_number, first_number + len(self.times_ms))
+        return _records(self.key, self.value, self.headers, self.times_ms - first_ms, numbers)
+
+
+def _chunk_of(records: Any) -> _Chunk:
+    key, value = Framed.of(records, "key"), Framed.of(records, "value")
+    if records.num_rows > _FEW_RECORDS:
+        times_ms = records.column("timestamp_ms").to_numpy()
+        return _Columns(key, value, _headers(records.column("headers")), times_ms)
+    rows = records.to_pylist()
+    for name, framed in (("key", key), ("value", value)):
+        for row in rows if framed.frame_bytes else ():
+            if row[name] is not None:
+                row[name] = framed.before + row[name] + framed.after
+    return _Rows(rows)
+
+
+def _halved(chunks: Sequence[_Chunk]) -> Iterator[Sequence[_Chunk]]:
+    """The first and the second half of the records."""
+    left = sum(len(each.times_ms) for each in chunks) // 2
+    first, second = [], []
+    for chunk in chunks:
+        count = len(chunk.times_ms)
+        if left:
+            first.append(chunk.cut(0, min(left, count)))
+        if left < count:
+            second.append(chunk.cut(left, count))
+        left = max(0, left - count)
+    yield first
+    yield second
 
 
 def _record(number: int, row: dict[str, Any], first_timestamp_ms: int) -> bytes:
@@ -146,64 +323,81 @@ def _record(number: int, row: dict[str, Any], first_timestamp_ms: int) -> bytes:
     return _varint(len(found)) + found
 
 
-def _batch(
-    count: int, first_timestamp_ms: int, max_timestamp_ms: int, data: bytes, compression: str
-) -> EncodedBatch:
-    codec, compress = CODECS[compression]
-    packed = compress(data)
-    if len(packed) > len(data):
-        codec, packed = NONE, data
-    return EncodedBatch(count, first_timestamp_ms, max_timestamp_ms, codec, packed)
-
-
-def encoded_by_partition(
-    records: Any, partitions: Any, encoding: Encoding
-) -> Iterator[tuple[int, EncodedBatch]]:
-    """As ``encoded``, for each partition; ``partitions`` has the partition of each record.
-
-    Raises:
-        RecordTooLargeError: See encoded.
-    """
-    numbers = partitions.unique().to_pylist()
-    for number in numbers:
-        part = records if len(numbers) == 1 else records.filter(pc.equal(partitions, number))
-        for each in encoded(part, max_bytes=encoding.max_bytes, compression=encoding.compression):
-            yield number, each
-
-
-def _cuts(ends: _Numbers, room: int) -> Iterator[tuple[int, int]]:
-    start = 0
-    while start < len(ends):
-        before = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, before + room, side="right"))
-        yield start, end
-        start = end
-
-
-def _records(keys: Any, values: Any, headers: Any, deltas: _Numbers) -> bytes:
+def _records(
+    key: Framed, value: Framed, headers: Any | None, deltas: _Numbers, numbers: _Numbers
+) -> bytes:
     """The bytes of all records, concatenated."""
     count = len(deltas)
-    key_lengths, value_lengths = _lengths(keys, of_null=-1), _lengths(values, of_null=-1)
+    key_lengths, value_lengths = _lengths(key, of_null=-1), _lengths(value, of_null=-1)
     behind_length = [
         (np.zeros((count, 1), np.uint8), np.ones(count, np.int64)),  # attributes
         _varints(deltas),
-        _varints(np.arange(count)),
+        _varints(numbers),
         _varints(key_lengths),
     ]
     before_value = [_varints(value_lengths)]
     length = sum(sizes for _, sizes in (*behind_length, *before_value))
     length = length + np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
-    length = length + _lengths(headers, of_null=0)
+    length = length + (1 if headers is None else _lengths(Framed(headers), of_null=0))
     head = [_varints(length), *behind_length]
-    if keys.null_count == count:
-        pieces = [_flat([*head, *before_value]), values, headers]
+    pieces = _Pieces(count)
+    if key.values.null_count == count:
+        pieces.add(_flat([*head, *before_value]))
     else:
-        pieces = [_flat(head), keys, _flat(before_value), values, headers]
-    # interleave the pieces and join once: joining element by element takes twice as long
-    places = np.arange(len(pieces) * count, dtype=np.int32).reshape(len(pieces), count)
-    joined = pa.concat_arrays(pieces).take(pa.array(places.ravel(order="F")))
-    _, ends, data = joined.buffers()
-    return bytes(memoryview(data)[: np.frombuffer(ends, np.int32)[len(joined)]])
+        pieces.add(_flat(head))
+        pieces.add_framed(key)
+        pieces.add(_flat(before_value))
+    pieces.add_framed(value)
+    if headers is None:
+        pieces.add_same(_NO_HEADERS)
+    else:
+        pieces.add(headers)
+    return pieces.joined()
+
+
+class _Pieces:
+    """The pieces of ``count`` records: arrays with one of each record, and bytes of all records.
+
+    They are interleaved and joined once: joining element by element takes twice as long.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._arrays: list[Any] = []
+        self._places: list[npt.NDArray[np.int32]] = []
+        self._next = 0
+
+    def add(self, array: Any) -> None:
+        """Add a piece of each record; null is empty."""
+        self._places.append(np.arange(self._next, self._next + self._count, dtype=np.int32))
+        self._take(array)
+
+    def add_same(self, blob: bytes, present: Any | None = None) -> None:
+        """Add the same bytes to all records, or to each ``present`` one."""
+        if blob:
+            places = np.full(self._count, self._next, np.int32)
+            if present is not None:
+                places += ~np.asarray(present)
+            self._places.append(places)
+            self._take(pa.array([blob, b""], pa.binary()))
+
+    def add_framed(self, framed: Framed) -> None:
+        """Add values with their frames."""
+        present = framed.values.is_valid() if framed.values.null_count else None
+        self.add_same(framed.before, present)
+        self.add(framed.values)
+        self.add_same(framed.after, present)
+
+    def joined(self) -> bytes:
+        """The bytes of all records."""
+        places = np.stack(self._places).ravel(order="F")
+        joined = pa.concat_arrays(self._arrays).take(pa.array(places))
+        _, ends, data = joined.buffers()
+        return bytes(memoryview(data)[: np.frombuffer(ends, np.int32)[len(joined)]])
+
+    def _take(self, array: Any) -> None:
+        self._arrays.append(array)
+        self._next += len(array)
 
 
 def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
@@ -214,9 +408,10 @@ def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
     return LENGTH_BYTES_MAX + 1 + sum(len(_varint(int(each))) for each in numbers)
 
 
-def _lengths(column: Any, *, of_null: int) -> _Numbers:
-    lengths: _Numbers = pc.binary_length(column).fill_null(of_null).to_numpy().astype(np.int64)
-    return lengths
+def _lengths(framed: Framed, *, of_null: int) -> _Numbers:
+    lengths = pc.binary_length(framed.values).cast(pa.int64())
+    found: _Numbers = pc.add(lengths, framed.frame_bytes).fill_null(of_null).to_numpy()
+    return found
 
 
 def _varints(numbers: _Numbers) -> tuple[npt.NDArray[np.uint8], _Numbers]:
@@ -246,10 +441,10 @@ def _flat(parts: list[tuple[npt.NDArray[np.uint8], _Numbers]]) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
-def _headers(column: Any) -> Any:
-    """The header count and headers of each record."""
+def _headers(column: Any) -> Any | None:
+    """The header count and headers of each record; None if no record has headers."""
     if column.null_count == len(column):
-        return pa.repeat(pa.scalar(b"\0", pa.binary()), len(column))
+        return None
     return pa.array([_header_bytes(each or ()) for each in column.to_pylist()], pa.binary())
 
 

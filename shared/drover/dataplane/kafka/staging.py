@@ -11,7 +11,7 @@ import errno
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,17 @@ from drover.dataplane.arrow_rows import current_spark_partition
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.producing import Router
 from drover.dataplane.kafka.record_batches import (
+    BatchEncoder,
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
-    encoded_by_partition,
 )
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.dataplane.plane import Destination
+from drover.log.kafka.brokers import Place
 from drover.log.storage import KafkaStorage
+from drover.record.framed import Framed
 
 _PLACE = "place"
 _TOPIC = b"topic"
@@ -49,6 +51,8 @@ _STAGED_SCHEMA = pa.schema(
     ]
 )
 _LITTLE_BYTES_MAX = 16 * 1024
+#: The approximate size of keys with their frames in memory.
+_JOINED_BYTES = 16 * 1024 * 1024
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 #: A topic, its records, and the partition of each.
@@ -98,7 +102,8 @@ class FileStager:
         """Write everything; yields one row, or none if there were no records."""
         number = current_spark_partition()
         path = self.directory / f"{number}-{uuid.uuid4().hex}.staged"
-        router = Router(self.storage, self.destination, self.known_counts)
+        framed = self.encoding is not None
+        router = Router(self.storage, self.destination, self.known_counts, framed=framed)
         counts = _Counts()
         little: bytes | None = None
         try:
@@ -137,22 +142,23 @@ class FileStager:
 
     def _encoded(
         self, parts: Iterable[_Routed], router: Router, encoding: Encoding
-    ) -> Iterator[tuple[str, int, EncodedBatch]]:
+    ) -> Iterator[tuple[Place, EncodedBatch]]:
+        encoder = BatchEncoder(encoding)
         for topic, records, places in parts:
             by_key = pc.less(places, 0)
             if pc.any(by_key).as_py():
                 count = router.partition_count(topic)
-                keyed = partitions_for_keys(records.column("key"), count)
+                keyed = _keyed_places(Framed.of(records, "key"), count)
                 places = pc.if_else(by_key, keyed, places)
             try:
-                for partition, batch in encoded_by_partition(records, places, encoding):
-                    yield topic, partition, batch
+                yield from encoder.add(topic, records, places)
             except RecordTooLargeError as error:
                 raise shared_client(self.storage).translated(
                     KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, str(error)),
                     doing=f"records for the topic {topic} cannot be written",
                     topic=topic,
                 ) from error
+        yield from encoder.finish()
 
 
 @dataclass(slots=True)
@@ -165,8 +171,24 @@ class _Counts:
     def counted(self, parts: Iterable[_Routed]) -> Iterator[_Routed]:
         for topic, records, places in parts:
             self.record_count += records.num_rows
-            self.size_bytes += records.nbytes
+            frame_bytes = sum(Framed.of(records, name).frame_bytes for name in ("key", "value"))
+            self.size_bytes += records.nbytes + records.num_rows * frame_bytes
             yield topic, records, places
+
+
+def _keyed_places(keys: Framed, partition_count: int) -> Any:
+    """The partition of each key."""
+    if partition_count == 1:
+        return pa.repeat(pa.scalar(0, pa.int32()), len(keys.values))
+    # the frames are joined to some keys at a time: they may be large
+    step = max(1, _JOINED_BYTES // (keys.frame_bytes + 1))
+    found = [
+        partitions_for_keys(
+            replace(keys, values=keys.values.slice(start, step)).joined(), partition_count
+        )
+        for start in range(0, len(keys.values), step)
+    ]
+    return pa.concat_arrays(found)
 
 
 def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -> StagedFiles:
@@ -185,7 +207,7 @@ def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -
     )
 
 
-def read_batches(part: StagedPart) -> Iterator[tuple[str, int, EncodedBatch]]:
+def read_batches(part: StagedPart) -> Iterator[tuple[Place, EncodedBatch]]:
     """Topics, partitions and record batches that were staged with an encoding."""
     opened = part.open("rb") if isinstance(part, Path) else BufferedReader(BytesIO(part))
     with opened as file:
@@ -214,7 +236,7 @@ def _write_records(path: Path, parts: Iterable[_Routed]) -> None:
 
 
 def _write_batches(
-    path: Path, batches: Iterable[tuple[str, int, EncodedBatch]], little_bytes_max: int
+    path: Path, batches: Iterable[tuple[Place, EncodedBatch]], little_bytes_max: int
 ) -> bytes | None:
     """Write a file; returns the content instead if it is small, because a file takes longer."""
     pickled = (pickle.dumps(each, pickle.HIGHEST_PROTOCOL) for each in batches)

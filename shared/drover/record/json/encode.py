@@ -10,6 +10,7 @@ from drover.record.arrow import (
     Array,
     Mask,
     Texts,
+    are_equal,
     has_decimal,
     in_unit,
     is_binary,
@@ -48,30 +49,16 @@ def json_texts(field: pa.Field, values: Array, form: JsonForm = PLAIN) -> Texts:
 
 
 def checked_texts(
-    field: pa.Field,
-    values: Array,
-    form: JsonForm,
-    *,
-    defaults: bool = True,
-    before: str = "",
-    after: str = "",
+    field: pa.Field, values: Array, form: JsonForm, *, defaults: bool = True
 ) -> Texts:
-    """The JSON of every value of the schema that ``field`` carries, between ``before`` and
-    ``after``; null is ``null``.
+    """The JSON of every value of the schema that ``field`` carries; null is ``null``.
 
     ``defaults``: the schema's default, if any, replaces null.
 
     Raises:
         RecordError: a required value is null, and no default replaces it.
     """
-    writer = _Writer(form, defaults=defaults, checked=True)
-    field, values = _decoded(field, values)
-    if pa.types.is_struct(values.type) and values.type.num_fields and not values.null_count:
-        return writer.structs(field, values, before, after)  # saves a copy of each text
-    texts = writer.write(field, values, None)
-    if not (before or after):
-        return texts
-    return pc.binary_join_element_wise(pa.scalar(before), texts, pa.scalar(after), pa.scalar(""))
+    return _Writer(form, defaults=defaults, checked=True).write(field, values, None)
 
 
 def default_text(field: pa.Field, form: JsonForm) -> str:
@@ -118,15 +105,19 @@ class _Writer:
         field, values = _decoded(field, values)
         if not values.null_count:
             return self.texts(field, values)
-        missing = _NULL
+        missing = self._missing(field, values, parent)
+        return pc.fill_null(self.texts(field, values), missing)
+
+    def _missing(self, field: pa.Field, values: Array, parent: Mask | None) -> str:
+        """The JSON of the column's nulls."""
         if self._defaults and default_of(field) is not None:
-            missing = default_text(field, self._form)
-        elif self._checked and not field.nullable:
+            return default_text(field, self._form)
+        if self._checked and not field.nullable:
             absent = values.is_null() if parent is None else pc.and_(values.is_null(), parent)
             if pc.any(absent).as_py():
                 kind = _schema_of(field).type
                 raise RecordError(f"null for a required value of type {kind}, which has no default")
-        return pc.fill_null(self.texts(field, values), missing)
+        return _NULL
 
     def texts(self, field: pa.Field, values: Array) -> Texts:
         """The JSON of values; the text of a null value is arbitrary."""
@@ -136,7 +127,7 @@ class _Writer:
                 return meant
         kind, types = values.type, pa.types
         if types.is_struct(kind):
-            return self.structs(field, values)
+            return self._structs(field, values)
         if is_text(kind):
             return _quoted(values)
         if types.is_decimal(kind):
@@ -156,27 +147,41 @@ class _Writer:
             values = values.cast(pa.int64())  # raises for values beyond int64
         return values.cast(pa.string())
 
-    def structs(self, field: pa.Field, values: Array, begin: str = "", end: str = "") -> Texts:
+    def _structs(self, field: pa.Field, values: Array) -> Texts:
         """Structs as JSON objects, null for null."""
         parent = values.is_valid() if values.null_count else None
-        if not values.type.num_fields:
-            empty = pa.repeat(pa.scalar(f"{begin}{{}}{end}"), len(values))
-            return empty if parent is None else pc.if_else(parent, empty, _NO_TEXT)
-        parts: list[Texts | pa.Scalar] = []
-        before, quote = begin + "{", ""
+        joined = _joined_parts(self._members(field, values, parent), len(values))
+        return joined if parent is None else pc.if_else(parent, joined, _NO_TEXT)
+
+    def _members(self, field: pa.Field, values: Array, parent: Mask | None) -> list[Texts | str]:
+        """The parts of objects, in order."""
+        parts: list[Texts | str] = ["{"]
         # flatten() applies the struct's nulls and its slice to the children
         for each, child in map(_decoded, field.type, values.flatten()):
-            # the separators contain the quotes around texts, which saves a copy of each text
-            quote = '"' if is_text(child.type) and not child.null_count else ""
+            parts.append(f"{_json(each.name)}:" if len(parts) == 1 else f",{_json(each.name)}:")
             try:
-                text = _inner_text(child) if quote else self.write(each, child, parent)
+                parts += self._parts(each, child, parent)
             except RecordError as error:
                 raise RecordError(f"field {each.name}: {error}") from None
-            parts += [pa.scalar(f"{before}{_json(each.name)}:{quote}"), text]
-            before = f"{quote},"
-        behind = pa.scalar(f"{quote}}}{end}")
-        joined = pc.binary_join_element_wise(*parts, behind, pa.scalar(""))
-        return joined if parent is None else pc.if_else(parent, joined, _NO_TEXT)
+        return [*parts, "}"]
+
+    def _parts(self, field: pa.Field, values: Array, parent: Mask | None) -> list[Texts | str]:
+        """The JSON of a member as parts to join: texts of each row, and texts of all rows.
+
+        Joining the parts of nested objects once saves a copy of each text, and so do the quotes
+        around texts.
+        """
+        if values.null_count:
+            if values.null_count == len(values):
+                return [self._missing(field, values, parent)]
+            return [self.write(field, values, parent)]
+        if are_equal(values):
+            return [self.texts(field, values.slice(0, 1))[0].as_py()]
+        if is_text(values.type):
+            return ['"', _inner_text(values), '"']
+        if pa.types.is_struct(values.type) and not self._form.semantic_types:
+            return self._members(field, values, None)
+        return [self.texts(field, values)]
 
     def _arrays(self, field: pa.Field, values: Array) -> Texts:
         if not pa.types.is_list(values.type):
@@ -287,6 +292,20 @@ def _joined(lists: Array, texts: Texts, begin: str, end: str) -> Texts:
     texts_of_rows = pa.ListArray.from_arrays(offsets_of(lengths), texts)
     framed = _framed(begin, pc.binary_join(texts_of_rows, ","), end)
     return pc.if_else(lists.is_valid(), framed, _NO_TEXT) if lists.null_count else framed
+
+
+def _joined_parts(parts: list[Texts | str], count: int) -> Texts:
+    """The parts of each of ``count`` rows as one text; adjacent texts of all rows are one part."""
+    merged: list[Texts | str] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    if len(merged) == 1 and isinstance(merged[0], str):
+        return pa.repeat(pa.scalar(merged[0]), count)
+    scalars = [pa.scalar(each) if isinstance(each, str) else each for each in merged]
+    return pc.binary_join_element_wise(*scalars, pa.scalar(""))
 
 
 def _framed(begin: str, texts: Texts, end: str) -> Texts:

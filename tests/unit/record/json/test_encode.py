@@ -5,12 +5,15 @@ import decimal
 import json
 import math
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given, reject
+from hypothesis import strategies as st
 
-from drover.record import Field, RecordError, Schema, SchemaError, Type, arrow_field
+from drover.record import Field, RecordError, Schema, SchemaError, Type, arrow, arrow_field
 from drover.record import schema as schemas
 from drover.record.json.encode import checked_texts, json_texts
 from drover.record.json.form import (
@@ -168,7 +171,7 @@ def test_null_is_the_default_or_null() -> None:
     schema = Schema(Type.INT32, True, default="7")
     assert checked(schema, 1, None) == ["1", "7"]
     assert checked(schema, 1, None, defaults=False) == ["1", "null"]
-    assert checked(Schema(Type.INT32, True), None, before="<", after=">") == ["<null>"]
+    assert checked(Schema(Type.INT32, True), None) == ["null"]
 
 
 def test_a_default_is_of_the_form_of_its_values() -> None:
@@ -193,3 +196,67 @@ def test_a_number_that_no_schema_has_a_type_for_is_an_error() -> None:
     field = pa.field("value", pa.uint64())
     with pytest.raises(pa.ArrowInvalid):
         checked_texts(field, pa.array([2**63], pa.uint64()), CONNECT)
+
+
+@given(columns(), st.integers(1, 40))
+def test_equal_values_are_written_as_different_ones_are(
+    found: tuple[Schema, Any], count: int
+) -> None:
+    schema, values = found
+    field = arrow_field("value", schema)
+    with mock.patch.object(arrow, "_EQUAL_ROWS_MIN", 1 << 30):
+        expected = checked_texts(field, values, CONNECT).to_pylist()
+    for number, text in enumerate(expected):
+        rows = values.take(pa.array([number] * count))
+        with mock.patch.object(arrow, "_EQUAL_ROWS_MIN", 2):
+            assert checked_texts(field, rows, CONNECT).to_pylist() == [text] * count
+    with mock.patch.object(arrow, "_EQUAL_ROWS_MIN", 2):
+        assert checked_texts(field, values, CONNECT).to_pylist() == expected
+
+
+def test_nested_objects_and_constants_are_joined_once() -> None:
+    source = {"name": 'p"', "schema": "public", "at": 5, "flag": True, "nothing": None}
+    rows = [
+        {"before": None, "after": {"id": n, "name": f"n{n}"}, "source": source, "op": "c"}
+        for n in range(40)
+    ]
+    values = pa.array(rows)
+    assert [json.loads(each) for each in texts(values) if each is not None] == rows
+    with mock.patch.object(pc, "binary_join_element_wise", wraps=pc.binary_join_element_wise) as j:
+        texts(values)
+    of_rows = [call.args for call in j.call_args_list if len(rows) in map(_length, call.args)]
+    # id, name, and the texts between them
+    assert [len(args) for args in of_rows] == [6]
+
+
+def _length(part: Any) -> int:
+    return len(part) if isinstance(part, pa.Array) else 0
+
+
+@pytest.mark.parametrize(
+    ("values", "equal"),
+    [
+        (pa.array(["ab"] * 20), True),
+        (pa.array([""] * 20), True),
+        (pa.array([*["ab"] * 10, "ba", *["ab"] * 9]), False),
+        (pa.array([*["ab"] * 10, "a", "abb", *["ab"] * 8]), False),
+        (pa.array(["x", *["ab"] * 20, "y"]).slice(1, 20), True),
+        (pa.array([b"ab"] * 20), True),
+        (pa.array([7] * 20), True),
+        (pa.array([*[7] * 10, 8, *[7] * 9]), False),
+        (pa.array([8, *[7] * 20]).slice(1), True),
+        (pa.array([math.nan] * 20), True),
+        (pa.array([*[0.0] * 10, -0.0, *[0.0] * 9]), False),
+        (pa.array([PRICE] * 20), True),
+        (pa.array([*[PRICE] * 10, -PRICE, *[PRICE] * 9], pa.decimal256(50, 2)), False),
+        (pa.array([True] * 20), True),
+        (pa.array([*[True] * 19, False]), False),
+        (pa.array([AT] * 20), True),
+        (pa.array([[1]] * 20), False),  # lists are not compared
+        (pa.array([7] * 3), False),  # too few
+        (pa.array([7] * 20, pa.int8()), True),
+    ],
+    ids=str,
+)
+def test_columns_of_equal_values_are_found(values: pa.Array, equal: bool) -> None:
+    assert arrow.are_equal(values) is equal

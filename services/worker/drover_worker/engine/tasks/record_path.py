@@ -144,8 +144,10 @@ class RecordPath:
             return rows_of_table(self._spark, batch.frame)
         return batch.frame
 
-    def source_route(self, batch: SourceBatch | None) -> Route:
-        """The steps for a batch of a source; None is for an empty one."""
+    def source_route(self, batch: SourceBatch | None, *, framed: bool = False) -> Route:
+        """The steps for a batch of a source; None is for an empty one. For ``framed`` see
+        EncodeRecords.
+        """
         layout = None if batch is None else batch.layout
         structured = self._class.structured or layout is not None
         topic = None if batch is None else batch.topic
@@ -154,7 +156,7 @@ class RecordPath:
             prepare=prepare if topic is None else WithTopic(prepare, topic),
             before=(),
             shown=(*self._schemas.steps(topic), *self._transforms),
-            after=self._to_topic(structured=structured, batch=batch),
+            after=self._to_topic(structured=structured, batch=batch, framed=framed),
             default_topic=topic,
         )
 
@@ -263,7 +265,8 @@ class RecordPath:
         if self._schemas.wants(batch.topic):
             prepare = self.source_route(batch).prepare
             self._schemas.learn_from_source(rows, batch.topic, prepare)
-        route = self.source_route(batch)
+        framed = self._plane is not None and self._plane.takes_frames
+        route = self.source_route(batch, framed=framed)
         pipeline = source_pipeline(
             prepare=route.prepare,
             transforms=route.shown,
@@ -361,8 +364,10 @@ class RecordPath:
             log_failures(report, self._task)
         return report
 
-    def _to_topic(self, *, structured: bool, batch: SourceBatch | None = None) -> tuple[Step, ...]:
-        encode = EncodeRecords(*self._converters(structured=structured))
+    def _to_topic(
+        self, *, structured: bool, batch: SourceBatch | None = None, framed: bool = False
+    ) -> tuple[Step, ...]:
+        encode = EncodeRecords(*self._converters(structured=structured), framed=framed)
         steps: tuple[Step, ...] = (encode, *self._key_check(batch))
         limit = self._record_bytes_max
         if limit is None:
