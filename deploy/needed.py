@@ -60,7 +60,7 @@ def needed(lock: str, wanted: Iterable[str]) -> str:
 
 
 def requirements(what: str) -> list[str]:
-    """A package itself, or the requirements of a pyproject.toml and its extras; not Drover's own."""
+    """A package itself, or requirements of a pyproject.toml and its extras, without Drover's."""
     match = _REQUIREMENT.fullmatch(what)
     if match is None or not match["name"].endswith(".toml"):
         return [what]

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.class_archive import archive_path, start_writing, use_archive
+from tests.support.class_archive import (
+    archive_path,
+    start_writing,
+    use_archive,
+    use_no_archive,
+)
 
 settings.register_profile(
     "unhurried",
@@ -82,6 +87,7 @@ def share_spark_classes(config: pytest.Config, items: list[pytest.Item]) -> None
     """Let Spark's JVMs use a class archive, and write it if many JVMs will start."""
     with_spark = sum(group_of(item) in ("kafka", "cluster", "secure", "spark") for item in items)
     if with_spark < _ARCHIVE_PAYS_FROM_TESTS or (archive := archive_path()) is None:
+        use_no_archive(os.environ)
         return
     use_archive(os.environ, archive)
     if getattr(config, "workerinput", {"workerid": "gw0"})["workerid"] == "gw0":

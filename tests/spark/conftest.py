@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drover_worker.engine.session import LOCAL_JVM_OPTIONS
+from drover_worker.engine.settings import LOCAL_JVM_OPTIONS
 from tests.spark.pipeline import Pipeline
 
 

@@ -1,97 +1,62 @@
-"""A class-data archive for the JVMs of Spark sessions, which halves the CPU time of a start.
+"""A class-data archive for the JVMs of a test run, which halves the CPU time of their starts.
 
-The first process of a test run that needs sessions starts a program that writes the archive;
+The first process of a test run that needs sessions starts the program that writes the archive;
 sessions that start earlier load their 20,000 classes from the jars.
-
-``python -m tests.support.class_archive FILE`` writes one.
 """
 
-import hashlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import MutableMapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from drover.local.java_check import JavaUnusableError, find_java
+from drover.local.java_check import JavaUnusableError
+from drover_worker.engine.class_archive import archive_file, java_options
+from drover_worker.engine.settings import JAVA_OPTIONS, LOCAL_JVM_OPTIONS, NO_CLASS_ARCHIVES
 from tests.support.repository import REPOSITORY
 
 _FOLDER = REPOSITORY / ".spark-classes"
+#: The setting of workers, with the folder of their archives.
+_FOLDER_VARIABLE = "DROVER_CLASS_ARCHIVES"
 #: Adds JVM options to the driver that spark-submit starts.
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 
 def archive_path() -> Path | None:
     """The path of the archive for this Java and this Spark; None without a usable Java."""
-    import pyspark
-
     try:
-        java = find_java()
+        return archive_file(_FOLDER, {JAVA_OPTIONS: LOCAL_JVM_OPTIONS})
     except JavaUnusableError:
         return None
-    installed = java.path.resolve().stat()
-    key = f"{java.path.resolve()} {installed.st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
-    return _FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+
+
+def use_no_archive(environ: MutableMapping[str, str]) -> None:
+    """Let workers of this run neither use nor write archives."""
+    environ[_FOLDER_VARIABLE] = NO_CLASS_ARCHIVES
 
 
 def use_archive(environ: MutableMapping[str, str], archive: Path) -> None:
     """Make JVMs of this process and its children use the archive; they ignore a missing one."""
-    option = f"-XX:SharedArchiveFile={archive}"
-    if option not in environ.get(_JVM_OPTIONS, ""):
-        environ[_JVM_OPTIONS] = f"{environ.get(_JVM_OPTIONS, '')} {option}".strip()
+    environ[_FOLDER_VARIABLE] = str(archive.parent)
+    options = java_options(archive)
+    if options not in environ.get(_JVM_OPTIONS, ""):
+        environ[_JVM_OPTIONS] = f"{environ.get(_JVM_OPTIONS, '')} {options}".strip()
 
 
 def start_writing(archive: Path) -> "subprocess.Popen[bytes] | None":
-    """Start a process that writes the archive; None if it exists or another run writes it."""
-    archive.parent.mkdir(exist_ok=True)
+    """Start a process that writes the archive; None if it exists."""
     if archive.exists():
         return None
     environment = {name: value for name, value in os.environ.items() if name != _JVM_OPTIONS}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.class_archive", str(archive)],
-        cwd=REPOSITORY,
+    process = subprocess.Popen(
+        [sys.executable, "-m", "drover_worker.engine.class_archive", str(archive.parent)],
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-
-
-def write(archive: Path) -> None:
-    """Run the jobs of test sessions, and archive the classes that they loaded."""
-    from pyspark.sql import SparkSession
-
-    from drover_worker.engine.session import LOCAL_JVM_OPTIONS
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    unfinished = archive.with_name(f"{os.getpid()}.jsa")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config(
-            "spark.driver.extraJavaOptions",
-            f"{LOCAL_JVM_OPTIONS} -XX:ArchiveClassesAtExit={unfinished}",
-        )
-        .getOrCreate()
-    )
-    context = session.sparkContext
-    assert context.parallelize(range(4), 2).map(lambda each: each + 1).sum() == 10
-    frame = session.range(1000).selectExpr("id", "cast(id as string) as text")
-    passed = frame.mapInArrow(lambda batches: batches, frame.schema)
-    assert len(passed.groupBy("text").count().toPandas()) == 1000
-    gateway: Any = context._gateway
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=600)
-    with suppress(FileNotFoundError):
-        unfinished.rename(archive)
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"spark.master": "local[2]"}).encode())
+    process.stdin.close()
+    return process

@@ -39,8 +39,10 @@ from drover_worker.core.engine_slots import SHARED, EngineSlot
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
+    NO_CLASS_ARCHIVES,
     EngineLimits,
     EngineSettings,
+    default_class_archives,
     is_local_master,
 )
 from drover_worker.shell.memory_kills import memory_limit_bytes
@@ -120,6 +122,10 @@ class WorkerSettings(ServiceSettings):
             turn off Spark's authentication or encryption, or turn on its UI.
         engine: Where connectors without the setting ``engine`` run: in one ``shared`` engine, or
             each in its ``own``.
+        class_archives: The folder with archives of the classes that Spark's JVM loads, which halve
+            the CPU time of an engine's start; ``off`` for none. A worker writes a missing archive
+            once its engine runs, with time that no other process needs, and uses only archives
+            that no other user can have written. By default in the user's cache folder.
         own_engines_max: How many connectors of this worker may have their own engine at the same
             time. More are rejected, or fail until there is room after a rebalance.
         converters: Default converters for connectors that set none, with their settings, as a JSON
@@ -166,6 +172,7 @@ class WorkerSettings(ServiceSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     engine: Literal["shared", "own"] = "shared"
+    class_archives: str = Field(default_factory=default_class_archives)
     own_engines_max: Annotated[int, Field(ge=0, le=1_000)] = OWN_ENGINES_MAX
     converters: JsonTexts = Field(default_factory=dict)
     gateway_secrets: Literal["masked", "admin"] = "masked"
@@ -258,6 +265,15 @@ class WorkerSettings(ServiceSettings):
         return self
 
     @model_validator(mode="after")
+    def _archives_absolute(self) -> "WorkerSettings":
+        if self.class_archives != NO_CLASS_ARCHIVES and not self.class_archives.startswith("/"):
+            raise ValueError(
+                f"DROVER_CLASS_ARCHIVES must be {NO_CLASS_ARCHIVES} or an absolute path, not"
+                f" {self.class_archives!r}: engines run in any directory"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _spark_is_protected(self) -> "WorkerSettings":
         faults = spark_faults(
             self.spark_conf,
@@ -341,6 +357,7 @@ class WorkerSettings(ServiceSettings):
             spark_conf=self._spark_conf_of(slot),
             memory_bytes=slot.memory_bytes,
             cores=slot.cores,
+            class_archives=self.class_archives,
             not_exactly_once=self._not_exactly_once,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             denied_files=self._own_files(),

@@ -33,6 +33,7 @@ from drover_worker.core.engine_slots import EngineSlot
 from drover_worker.core.herder import Herder
 from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
+from drover_worker.shell.class_archive_writer import ClassArchiveWriter
 from drover_worker.shell.engine_group import EngineGroup
 from drover_worker.shell.engine_link import EngineLink
 from drover_worker.shell.engine_supervisor import EngineSupervisor, ExitHandler, ReportHandler
@@ -205,7 +206,14 @@ class Worker:
         stack.push_async_callback(runner.close)
         loop.start(runner.run)
         loggers = Loggers(SystemClock().now_ms, link)
-        link.attach_start(loggers.engine_started)
+        archives = ClassArchiveWriter(settings.engine_settings())
+        stack.push_async_callback(archives.close)
+
+        def engine_started() -> None:
+            loggers.engine_started()
+            archives.engine_started()
+
+        link.attach_start(engine_started)
         loop.observe(loggers.observe)
         loop.observe(FailureLog(herder.work, self.address).observe)
         health = HealthReporter(loop, servers, settings)

@@ -5,7 +5,7 @@ import secrets
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,18 @@ from pyspark.sql import SparkSession
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
 from drover.python_process import SAFE_PATH_VARIABLE, python_command
+from drover_worker.engine.class_archive import NoArchiveError, options_of_engine
 from drover_worker.engine.settings import (
     AUTHENTICATE,
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
+    JAVA_OPTIONS,
+    LOCAL_JVM_OPTIONS,
     EngineSettings,
     ExitCode,
     is_local_master,
 )
 
-#: The JVM beside local executors mostly plans and waits: GC threads would take cores from batches,
-#: and the C2 compiler took more time than all jobs of the first minutes.
-LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
 #: Bytes that Spark appends to the directory for its sockets: "/.", a UUID and ".sock".
@@ -185,7 +185,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         # other users of this machine can connect; Spark generates the secret
         conf[AUTHENTICATE] = "true"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
-        conf["spark.driver.extraJavaOptions"] = LOCAL_JVM_OPTIONS
+        conf[JAVA_OPTIONS] = LOCAL_JVM_OPTIONS
         if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:
             conf["spark.python.unix.domain.socket.enabled"] = "true"
             conf["spark.python.unix.domain.socket.dir"] = str(directory)
@@ -209,8 +209,8 @@ def _launch_gateway(
     pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
     log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
     conf = spark_conf(settings, directory)
-    java_options = conf.get("spark.driver.extraJavaOptions", "")
-    conf["spark.driver.extraJavaOptions"] = (
+    java_options = f"{_class_archive_options(settings, conf)} {conf.get(JAVA_OPTIONS, '')}".strip()
+    conf[JAVA_OPTIONS] = (
         f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
         f"-XX:-UsePerfData {java_options}".strip()
     )
@@ -228,6 +228,14 @@ def _launch_gateway(
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
     }
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+
+
+def _class_archive_options(settings: EngineSettings, conf: Mapping[str, str]) -> str:
+    try:
+        return options_of_engine(settings.class_archives, conf)
+    except NoArchiveError as error:
+        log.warning("engines start without an archive of Spark's classes", reason=str(error))
+        return ""
 
 
 def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threading.Event) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,12 @@ class ExitCode(IntEnum):
 #: The heap size of Spark's JVM, and its default.
 DRIVER_MEMORY = "spark.driver.memory"
 DEFAULT_DRIVER_MEMORY = "1g"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: The JVM beside local executors mostly plans and waits: GC threads would take cores from batches,
+#: and the C2 compiler took more time than all jobs of the first minutes.
+LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+#: The setting without archives of Spark's classes.
+NO_CLASS_ARCHIVES = "off"
 #: Whether clients of Spark's ports need the application's secret.
 AUTHENTICATE = "spark.authenticate"
 #: A restart cannot succeed until an operator changes the machine or the settings.
@@ -62,6 +69,17 @@ LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
 def is_local_master(master: str) -> bool:
     """Whether executors run on this machine and share its file system."""
     return master == "local" or master.startswith("local[")
+
+
+def default_class_archives(environ: Mapping[str, str] = os.environ) -> str:
+    """The folder in the user's cache; ``off`` for a user without a home directory."""
+    cache = environ.get("XDG_CACHE_HOME", "")
+    if not cache.startswith("/"):
+        home = environ.get("HOME", "")
+        if not home.startswith("/"):
+            return NO_CLASS_ARCHIVES
+        cache = f"{home}/.cache"
+    return f"{cache}/drover/spark-classes"
 
 
 #: For the check and the write of an input of ProduceRecords.
@@ -110,6 +128,7 @@ class EngineSettings:
         cores: The limit of cores; None without a limit.
         converters: Default converters for connectors that set none, with their settings.
         config_providers: The settings of each config provider, by name.
+        class_archives: The folder with archives of Spark's classes; ``off`` for none.
         python_executable: Runs the engine and Spark's Python workers.
         not_exactly_once: The reason why sources write to Kafka at least once; empty when they
             write in transactions.
@@ -135,6 +154,7 @@ class EngineSettings:
     cores: int | None = None
     converters: Mapping[str, str] = field(default_factory=dict)
     config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    class_archives: str = NO_CLASS_ARCHIVES
     python_executable: str = sys.executable
     not_exactly_once: str = "the engine's settings do not enable it"
     file_roots: str = "/"
