@@ -165,15 +165,52 @@ async def test_a_sink_that_exits_in_write_is_named(tmp_path: Path) -> None:
         await world.assert_good_ones_run(before, restarts_max=RESTARTS_MAX)
 
 
+CHANGES = {
+    "clear sys.path": "sys.path",
+    "clear sys.modules": "sys.modules",
+    "clear os.environ": "os.environ",
+    "delete the working directory": "the working directory",
+    "change the process": "the recursion limit",
+    "silence the log": "logging.disable",
+    "lower limits": "RLIMIT_NOFILE",
+}
+
+
+async def test_connectors_that_change_the_process_are_named_and_disturb_nothing(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path) as world:
+        before = world.starts()
+        names = {f"odd-{number}": how for number, how in enumerate(CHANGES)}
+        for name, how in names.items():
+            await world.create_bad(name, how)
+        shown: dict[str, str] = {}
+
+        async def named() -> bool:
+            for name in names:
+                tasks = (await world._client.get_connector_status(name)).tasks
+                shown[name] = "".join(each.activity.process_change for each in tasks)
+            return all(CHANGES[how] in shown[name] for name, how in names.items())
+
+        await wait_until_async(named, timeout_s=NAMED_TIMEOUT_S, describe=lambda: shown)
+        config = {"connector.class": plugin(Noting), "starts": str(tmp_path / "later")}
+        await world._create("later", config)
+        await world.wait_until_running("later")
+        await world.assert_good_ones_run(before, restarts_max=0)
+        for name in world.good:
+            (task,) = (await world._client.get_connector_status(name)).tasks
+            assert not task.activity.process_change, f"{name} is accused"
+
+
 @pytest.mark.parametrize(
     "deeds",
     [
         ["fork", "fork often", "close stdout", "close sys.stdout"],
-        ["start threads", "replace sys.stdout", "change the process"],
+        ["start threads", "replace sys.stdout", "ignore SIGTERM"],
     ],
-    ids=["fork or close stdout", "change the process"],
+    ids=["fork or close stdout", "start threads or ignore signals"],
 )
-async def test_connectors_that_fork_or_change_the_process_disturb_nothing(
+async def test_connectors_that_fork_or_start_threads_disturb_nothing(
     deeds: list[str], tmp_path: Path
 ) -> None:
     async with fleet(tmp_path) as world:

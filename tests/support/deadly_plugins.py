@@ -4,12 +4,20 @@
 """
 
 import ctypes
+import decimal
+import gc
 import io
+import locale
+import logging
 import os
 import re
+import resource
 import signal
+import socket
 import sys
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -74,9 +82,33 @@ def _replace_streams() -> None:
 
 def _change_process() -> None:
     """Change what all threads of the process share."""
-    os.chdir("/")
     os.umask(0o777)
     sys.setswitchinterval(10)
+    sys.setrecursionlimit(60)
+    socket.setdefaulttimeout(0.001)
+    locale.setlocale(locale.LC_ALL, "C")
+    decimal.getcontext().prec = 1
+
+
+def _delete_directory() -> None:
+    directory = tempfile.mkdtemp()
+    os.chdir(directory)
+    Path(directory).rmdir()
+
+
+def _silence() -> None:
+    """Silence the log and the errors of all code."""
+    logging.disable()
+    logging.root.handlers.clear()
+    warnings.simplefilter("error")
+    gc.disable()
+    sys.excepthook = lambda *_arguments: None
+    threading.excepthook = lambda _arguments: None
+
+
+def _lower_limits() -> None:
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
+        resource.setrlimit(limit, (1, resource.getrlimit(limit)[1]))
 
 
 #: What a deadly connector may do.
@@ -100,6 +132,14 @@ DEEDS: Mapping[str, Callable[[], object]] = {
     "start threads": _start_threads,
     "replace sys.stdout": _replace_streams,
     "change the process": _change_process,
+    "clear sys.path": lambda: sys.path.clear(),
+    "clear sys.modules": lambda: sys.modules.clear(),
+    "clear os.environ": os.environ.clear,
+    "delete the working directory": _delete_directory,
+    "silence the log": _silence,
+    "lower limits": _lower_limits,
+    # a signal handler of Python is accepted on the main thread only
+    "ignore SIGTERM": lambda: ctypes.CDLL(None).signal(signal.SIGTERM, 1),
 }
 
 

@@ -5,6 +5,7 @@ import pytest
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.doctor.cluster import connector_findings
 from drover.cli.doctor.finding import Level
+from drover.cli.output.activities import activity_notes
 from drover.cli.output.connectors import status_document
 from drover.codec.common import encode_timestamp
 from tests.support import terminal_texts
@@ -87,6 +88,17 @@ def test_doctor_warns_of_a_step_that_takes_long() -> None:
     status.tasks[0].activity.step_time.CopyFrom(encode_timestamp(NOW_MS - 29_000))
     (finding,) = connector_findings([status], now_ms=NOW_MS)
     assert finding.level is Level.OK
+
+
+def test_status_and_doctor_name_a_connector_whose_code_changed_the_process() -> None:
+    status = terminal_texts._healthy()
+    note = "its code changed sys.path in the engine's process"
+    status.tasks[0].activity.process_change = note
+    assert [*activity_notes(status, now_ms=NOW_MS)] == [f"task 0 {note}"]
+    assert status_document(status)["tasks"][0]["activity"]["process_change"] == note
+    (finding,) = connector_findings([status], now_ms=NOW_MS)
+    assert (finding.level, finding.found) == (Level.WARNING, f"{status.name}: {note}")
+    assert "engine=own" in finding.advice
 
 
 def test_doctor_warns_of_a_task_that_failed_and_runs_again() -> None:

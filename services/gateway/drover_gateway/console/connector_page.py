@@ -362,7 +362,8 @@ def _notes(status: pb.ConnectorStatus, now_ms: int) -> Node:
     lines = [line for task in _shown(status) for line in _task_notes(task, now_ms)]
     if not lines:
         return None
-    return tag("section", tag("h2", "Retries and long steps"), tag("ul", *lines, class_="lines"))
+    heading = tag("h2", "Retries, long steps and warnings")
+    return tag("section", heading, tag("ul", *lines, class_="lines"))
 
 
 def _task_notes(task: pb.TaskState, now_ms: int) -> Iterator[Html]:
@@ -380,6 +381,8 @@ def _task_notes(task: pb.TaskState, now_ms: int) -> Iterator[Html]:
         yield tag(
             "li", who, _folded("Where the present step is", f"st-{task.task}", activity.stack)
         )
+    if activity.process_change:
+        yield tag("li", who, tag("bdi", activity.process_change, class_="bad"))
 
 
 def _retry(retry: activity_pb2.TaskRetry, now_ms: int) -> Node:

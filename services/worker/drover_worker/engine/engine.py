@@ -32,6 +32,7 @@ from drover_worker.engine.plugins.offset_changes import alter_offsets
 from drover_worker.engine.plugins.threads import Outcome, PluginThreads, Raised, Returned
 from drover_worker.engine.plugins.validation import encode_plugins
 from drover_worker.engine.preview import PreviewRefusedError, preview
+from drover_worker.engine.process_watch import ProcessWatch
 from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import PRODUCE_MS, EngineLimits
 from drover_worker.engine.tasks.commits import Answer
@@ -75,6 +76,7 @@ class Engine:
         *,
         not_exactly_once: str = "",
         in_flight: InFlight | None = None,
+        watch: ProcessWatch | None = None,
     ) -> None:
         """``not_exactly_once`` is the reason why sources deliver at least once; empty for exactly
         once.
@@ -88,6 +90,7 @@ class Engine:
         self._plugins = plugins
         self._loggers = ProcessLoggers(SystemClock().now_ms)
         self._in_flight = in_flight or InFlight()
+        self._watch = watch or ProcessWatch()
         self._threads = PluginThreads(
             abandoned_max=limits.abandoned_threads,
             on_exhausted=self._ask_for_replacement,
@@ -129,6 +132,7 @@ class Engine:
             is_spark_running=partial(spark_runs, spark),
             commits=self._commits,
             in_flight=self._in_flight,
+            watch=self._watch,
             shared_jobs=SharedJobs(
                 spark.sparkContext,
                 cloudpickle.dumps,
@@ -136,6 +140,7 @@ class Engine:
                 alone_max=max(_TASKS_ALONE_MIN, core_count(spark.sparkContext)),
             ),
         )
+        self._watch.adopt()  # Spark has set variables
         self._tools_ready.set()
         threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
         watch = partial(watch_lags, self._tasks.sinks, plane.end_offsets, self._closed)

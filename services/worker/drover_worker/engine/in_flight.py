@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from drover.model.ids import TaskId
 from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 from drover.model.status import StatusKey
+from drover_worker.engine.process_watch import ProcessWatch
+from drover_worker.engine.settings import ExitCode
 
 _SLOT_COUNT = 512
 #: Values of a slot's flag.
@@ -65,8 +67,16 @@ class Mark:
 class InFlight:
     """The engine's side of the table; thread-safe."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        """``descriptor`` is the herder's memory file; without one nothing is marked."""
+    def __init__(self, descriptor: int | None = None, watch: ProcessWatch | None = None) -> None:
+        """Mark nothing yet.
+
+        Args:
+            descriptor: The herder's memory file; without one nothing is marked.
+            watch: Checks the process after each plugin call.
+        """
+        self._watch = watch or ProcessWatch()
+        #: The slots of the plugin calls in progress.
+        self._called: set[int] = set()
         self._table = mmap.mmap(descriptor, _TABLE_BYTES) if descriptor is not None else None
         self._lock = threading.Lock()
         #: The slot that was released first is used first, so that ended work is readable longest.
@@ -77,13 +87,15 @@ class InFlight:
         self._since_ns: dict[StatusKey, int] = {}
         #: Keys that stay marked after their work ends.
         self._kept: set[StatusKey] = set()
-        #: The slot of the work on this thread.
+        #: The slot and the key of the work on this thread.
         self._local = threading.local()
         self._process_id = os.getpid()
 
     @contextmanager
     def at_work(self, key: StatusKey, *, is_run: bool = False) -> Iterator[None]:
         """Mark ``key`` while the block runs; ``is_run`` when the block is a run of the task."""
+        if not is_run:
+            self._watch.started(key)
         table, start = self._table, self._take_slot()
         if table is None or start is None:
             yield
@@ -100,11 +112,11 @@ class InFlight:
         table[start + _TEXT_START : start + _TEXT_START + len(text)] = text
         # the flag is written last: a set flag means that the slot is complete
         table[start] = _USED
-        outer, self._local.start = getattr(self._local, "start", None), start
+        outer, self._local.work = getattr(self._local, "work", None), (start, key)
         try:
             yield
         finally:
-            self._local.start = outer
+            self._local.work = outer
             if key not in self._kept:
                 _TIME.pack_into(table, start + _HEAD_START, time.monotonic_ns())
                 table[start] = _ENDED
@@ -118,19 +130,29 @@ class InFlight:
         """Mark that the work on this thread calls code of its plugin while the block runs.
 
         A process that the plugin forked, and that returns from the call, ends here: it shares the
-        connections of the engine and would corrupt them.
+        connections of the engine and would corrupt them. The engine ends here as well if the code
+        damaged its process.
         """
-        table, start = self._table, getattr(self._local, "start", None)
-        if table is not None and start is not None:
-            _TIME.pack_into(table, start + _HEAD_START, time.monotonic_ns())
-            table[start + _FLAG_BYTES] = _CALLED
+        table, work = self._table, getattr(self._local, "work", None)
+        if table is None or work is None:
+            yield
+            return
+        start, key = work
+        _TIME.pack_into(table, start + _HEAD_START, time.monotonic_ns())
+        table[start + _FLAG_BYTES] = _CALLED
+        self._called.add(start)
+        self._watch.call_began(key)
         try:
             yield
         finally:
             if os.getpid() != self._process_id:
                 os._exit(0)
-            if table is not None and start is not None:
-                table[start + _FLAG_BYTES] = _NO_CALL
+            if not self._watch.call_ended(key):
+                for each in tuple(self._called):
+                    table[each + _FLAG_BYTES] = _DAMAGED
+                os._exit(ExitCode.DAMAGED)
+            self._called.discard(start)
+            table[start + _FLAG_BYTES] = _NO_CALL
 
     def keep(self, key: StatusKey) -> None:
         """Leave ``key`` marked, because the engine is about to end during its current work."""

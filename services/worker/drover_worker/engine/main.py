@@ -29,6 +29,8 @@ from drover_worker.engine.own_cluster import announce_own_cluster
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
+from drover_worker.engine.process_state import ProcessState
+from drover_worker.engine.process_watch import ProcessWatch
 from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
 from drover_worker.engine.settings import (
     DIRECTORY_VARIABLE,
@@ -69,6 +71,7 @@ def run(
         announce_own_cluster(
             settings.storage, stop, lambda found: link.send(answers.own_cluster_found(found))
         )
+    watch = ProcessWatch(ProcessState((sock.fileno(),)))
     engine = Engine(
         settings.limits,
         link.send,
@@ -76,8 +79,10 @@ def run(
         configs,
         validate,
         not_exactly_once=settings.source_limitation,
-        in_flight=InFlight(int(os.environ.pop(IN_FLIGHT_VARIABLE))),
+        in_flight=InFlight(int(os.environ.pop(IN_FLIGHT_VARIABLE)), watch),
+        watch=watch,
     )
+    watch.adopt()
     link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
     threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
     try:

@@ -49,6 +49,8 @@ class ExitCode(IntEnum):
     HEAP_USED_UP = 85
     #: The JVM of a running engine was killed (SIGKILL).
     SPARK_KILLED = 86
+    #: Code of a connector damaged the process, such as by closing the engine's connections.
+    DAMAGED = 87
 
 
 #: The heap size of Spark's JVM, and its default.

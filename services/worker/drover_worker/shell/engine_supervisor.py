@@ -464,6 +464,11 @@ def _describe(code: int, *, requested: bool, was_ready: bool) -> str:
     """The meaning of an exit code without a message; a plugin may end the engine with any code."""
     if code == ExitCode.STOPPED and requested:
         return "the engine stopped"
+    if code == ExitCode.DAMAGED:
+        return (
+            "the engine ended because code of a connector closed its connections or lowered a"
+            f" limit of its process (exit code {code})"
+        )
     if code > 128:
         return f"the engine was killed by signal {code - 128}"
     named = _CODES_WHILE_READY if was_ready else _CODES_AT_START

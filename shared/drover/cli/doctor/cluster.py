@@ -276,6 +276,9 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
     tasks = [(each.name, task) for each in statuses for task in each.tasks]
     retrying = [each for each in tasks if is_retrying(each[1])]
     slow = [each for each in tasks if is_slow(each[1], now_ms) and not is_retrying(each[1])]
+    process_changes = list(
+        {name: note for name, task in tasks if (note := task.activity.process_change)}.items()
+    )
     findings = []
     if failed:
         findings.append(
@@ -313,6 +316,15 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 Level.WARNING,
                 f"task {task.task} of {name} has been {doing_cell(task, now_ms)}",
                 f"`drover connector describe {name}` shows where its code is",
+            )
+        )
+    for name, note in process_changes[:_NAMED_MAX]:
+        findings.append(
+            Finding(
+                "connectors",
+                Level.WARNING,
+                f"{name}: {note}",
+                f"`engine=own` in the config of {name} separates it from the others",
             )
         )
     again = [

@@ -68,8 +68,8 @@ def is_slow(task: pb.TaskState, now_ms: int) -> bool:
 
 
 def activity_notes(status: pb.ConnectorStatus, *, now_ms: int) -> Iterator[str]:
-    """A line for each task that retries, one for each that reads a table, and a line with the calls
-    for each that has been in one step for long.
+    """A line for each task that retries, one for each that reads a table, a line with the calls for
+    each that has been in one step for long, and one for each whose code changed the process.
     """
     for task in status.tasks:
         yield from (f"task {task.task} {note}" for note in task_notes(task, now_ms))
@@ -85,6 +85,8 @@ def task_notes(task: pb.TaskState, now_ms: int) -> Iterator[str]:
     if activity.stack and is_slow(task, now_ms):
         calls = "\n".join(f"  {line}" for line in activity.stack.splitlines())
         yield f"has been {doing_cell(task, now_ms)}, in:\n{calls}"
+    if activity.process_change:
+        yield activity.process_change
 
 
 def activity_document(activity: activity_pb2.TaskActivity) -> dict[str, Any]:
@@ -115,6 +117,8 @@ def activity_document(activity: activity_pb2.TaskActivity) -> dict[str, Any]:
             document["snapshot"]["estimated_row_count"] = snapshot.estimated_row_count
     if activity.stack:
         document["stack"] = activity.stack.splitlines()
+    if activity.process_change:
+        document["process_change"] = activity.process_change
     return document
 
 

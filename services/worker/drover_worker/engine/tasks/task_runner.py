@@ -42,6 +42,7 @@ from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from drover_worker.engine.plugins.threads import PluginThreads
+from drover_worker.engine.process_watch import ProcessWatch
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.activity import Step, TaskActivity
 from drover_worker.engine.tasks.commits import Answer, TaskCommits
@@ -118,6 +119,7 @@ class TaskTools:
     #: Receivers of the answers to commits, by call id.
     commits: dict[int, Answer]
     in_flight: InFlight = field(default_factory=InFlight)
+    watch: ProcessWatch = field(default_factory=ProcessWatch)
     #: Runs small passes of several tasks in one job; None gives each pass its own job.
     shared_jobs: SharedJobs | None = None
     pools: FairPools = field(default_factory=FairPools)
@@ -326,8 +328,10 @@ class TaskRunner(ABC):
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """The task's progress, if it changed since the last call."""
+        activity = self._activity.encode()
+        activity.process_change = self._tools.watch.note_of(self.spec.task.connector)
         return self._progress.report(
-            self.spec.task, self.spec.run_id, self._figures.values(), self._activity.encode()
+            self.spec.task, self.spec.run_id, self._figures.values(), activity
         )
 
     @abstractmethod
