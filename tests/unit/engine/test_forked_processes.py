@@ -1,12 +1,16 @@
-"""A process that plugin code forks leaves the connections of the engine to its JVM open."""
+"""A process that plugin code forks leaves the connections of the engine open, and no zombie."""
 
+import contextlib
+import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from drover.python_process import python_environment
+from drover_worker.engine.forked_processes import EndedForks
 
 #: A thread has a connection to the JVM when another thread forks; argv[1]: what to call before.
 PROGRAM = """
@@ -70,3 +74,54 @@ def test_a_fork_leaves_the_connections_of_other_threads_open(expected: str, fork
         timeout=300,
     )
     assert done.stdout == f"{expected}\n"
+
+
+def zombies() -> set[int]:
+    """Children of this process that have ended and were not waited for."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit():
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[:2] == ["Z", str(os.getpid())]:
+                    found.add(int(entry.name))
+    return found
+
+
+def forked() -> int:
+    """The id of a forked process that has ended."""
+    pid = os.fork()
+    if not pid:
+        os._exit(7)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+
+def test_ended_copies_of_the_engine_are_reaped_after_a_while() -> None:
+    forks = EndedForks(patience_s=60)
+    pids = {forked() for _ in range(5)}
+    assert forks.reap(1_000) == 0
+    assert pids <= zombies(), "the code that forked them may still wait for them"
+    late = forked()
+    assert forks.reap(1_059) == 0
+    assert forks.reap(1_060) == 5
+    assert not pids & zombies()
+    assert os.waitpid(late, 0)[1] >> 8 == 7, "this exit code was not taken"
+    assert forks.reap(2_000) == 0
+
+
+def test_the_exit_codes_of_other_children_are_left_to_the_code_that_waits_for_them() -> None:
+    forks = EndedForks(patience_s=0)
+    popen = subprocess.Popen(["sh", "-c", "exit 3"])
+    unwaited = subprocess.Popen([sys.executable, "-c", "raise SystemExit(4)"])
+    process = multiprocessing.get_context("fork").Process(target=os._exit, args=(5,))
+    process.start()
+    children = {popen.pid, unwaited.pid, process.pid or 0}
+    for pid in children:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    copy = forked()
+    assert forks.reap(1) == 1
+    assert copy not in zombies()
+    assert children <= zombies()
+    process.join()
+    assert (popen.wait(), unwaited.wait(), process.exitcode) == (3, 4, 5)

@@ -21,7 +21,7 @@ from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine.compacting import start_compaction
 from drover_worker.engine.engine import Engine, ValidateApart
-from drover_worker.engine.forked_processes import keep_connections_in_forks
+from drover_worker.engine.forked_processes import EndedForks, keep_connections_in_forks
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import use_own_descriptors, write_whole_lines
@@ -92,6 +92,8 @@ def run(
         return error.exit_code
     if spark is None:
         return ExitCode.STOPPED
+    reap = EndedForks().reap_until
+    threading.Thread(target=reap, args=(stop,), name="ended-forks", daemon=True).start()
     stop.wait()
     log.info("the engine is stopping")
     engine.close()

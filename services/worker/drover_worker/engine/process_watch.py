@@ -10,6 +10,8 @@ from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.engine.process_state import Changes, ProcessState
 
+_LOGGED_MAX = 1_000
+
 log = structlog.get_logger(__name__)
 
 
@@ -29,6 +31,8 @@ class ProcessWatch:
         self._ran: set[str] = set()
         #: What each connector's code changed.
         self._changed: dict[str, dict[str, None]] = {}
+        #: The changes of several connectors that were logged.
+        self._logged: set[tuple[tuple[str, ...], Changes]] = set()
 
     def note_of(self, connector: str) -> str:
         """What the connector's code changed, and what to do, for its status; may be empty."""
@@ -87,7 +91,13 @@ class ProcessWatch:
     def _note(self, changes: Changes, suspects: list[str]) -> bool:
         """Note a change; whether it is a new one. Requires the lock."""
         if len(suspects) != 1:
-            return True
+            found = {name for each in suspects for name in self._changed.get(each, ())}
+            if found.issuperset(changes.restored) and not changes.lost:
+                return False
+            logged, entry = self._logged, (tuple(suspects), changes)
+            is_new = entry not in logged and len(logged) < _LOGGED_MAX
+            logged.add(entry)
+            return is_new or bool(changes.lost)
         noted = self._changed.setdefault(suspects[0], {})
         new = [name for name in changes.restored if name not in noted]
         noted.update(dict.fromkeys(new))
