@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = pytest.mark.e2e
 
 STAND_IN = Path(__file__).parents[1] / "support" / "stand_in.py"
-POLICY = ProcessRestartPolicy(first_s=0.1, max_s=0.4)
+POLICY = ProcessRestartPolicy(first_s=0.1, max_s=0.4, wait_reported_after_s=600)
 
 
 def stand_in(name: str, *habits: str, stop_grace_s: float = 10.0) -> ProcessSpec:
@@ -154,6 +154,17 @@ async def test_processes_that_never_serve_are_named(running: Running) -> None:
     first, other = ("a", "b") if caught.value.name == "a" else ("b", "a")
     assert str(caught.value).startswith(f"{first} does not serve after 1.5 s, is ")
     assert str(caught.value).endswith(f"{first}.log; does not serve either: {other}")
+
+
+async def test_a_start_that_takes_long_is_reported_once_for_each_process(
+    running: Running, events: list[tuple[str, str]]
+) -> None:
+    policy = ProcessRestartPolicy(serving_timeout_s=1.5, wait_reported_after_s=0)
+    with pytest.raises(StartTimeoutError):
+        async with running([stand_in("a", "mute"), stand_in("b", "mute")], policy=policy):
+            pass
+    for name in ("a", "b"):
+        assert events.count((name, "is still starting")) == 1
 
 
 async def test_a_process_that_has_served_is_not_killed_for_waiting_at_a_later_start(

@@ -178,15 +178,21 @@ async def wait_until_serving(
     certificate: Certificate | None = None,
     over_http: bool = False,
     given_up: Callable[[], bool] = lambda: False,
+    on_wait: Callable[[Health], None] = lambda _health: None,
 ) -> bool:
-    """Poll until the server at ``address`` serves; False at the timeout or once ``given_up()``."""
+    """Poll until the server at ``address`` serves; False at the timeout or once ``given_up()``.
+
+    ``on_wait`` gets each answer before it serves.
+    """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s
     polls = Backoff(_POLL_FIRST_S, _POLL_MAX_S, growth=1.5)
     async with open_channel(address, certificate, over_http=over_http) as channel:
         while not given_up() and loop.time() < end_s:
-            if await channel.status() == "SERVING":
+            answer = await channel.ask()
+            if answer.status == "SERVING":
                 return True
+            on_wait(answer)
             await asyncio.sleep(polls.next_pause_s())
     return False
 

@@ -60,12 +60,14 @@ class ProcessRestartPolicy:
         recovered_after_s: A process that ran this long has recovered; the back-off is reset.
         serving_timeout_s: At the first start, the time until the process serves, including the
             start of a worker's Spark. After a restart, the time until it answers health checks.
+        wait_reported_after_s: A start that takes longer is reported, with what it waits for.
     """
 
     first_s: float = 1.0
     max_s: float = 30.0
     recovered_after_s: float = 30.0
     serving_timeout_s: float = 120.0
+    wait_reported_after_s: float = 2.0
 
 
 class ProcessPhase(StrEnum):
@@ -111,6 +113,7 @@ class SupervisedProcess:
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._wait_reported = False
         #: Why the supervisor killed it before it served; empty otherwise.
         self._given_up = ""
         self._stopping = asyncio.Event()
@@ -222,6 +225,7 @@ class SupervisedProcess:
             )
         self.pid = self._process.pid
         self.start_count += 1
+        self._wait_reported = False
         self.started_s = time.monotonic()
         self._change(ProcessPhase.STARTING, f"started, pid {self.pid}")
         return self._process
@@ -242,6 +246,7 @@ class SupervisedProcess:
                 certificate=certificate,
                 over_http=self.spec.over_http,
                 given_up=over,
+                on_wait=self._report_wait,
             ):
                 self._serves(process, served)
                 break
@@ -256,6 +261,14 @@ class SupervisedProcess:
                 break
             self._change(ProcessPhase.STARTING, f"is {answer}")
         return await process.wait()
+
+    def _report_wait(self, answer: health.Health) -> None:
+        """Report once for each start, if it takes long, what the process waits for."""
+        elapsed_s = time.monotonic() - self.started_s
+        if self._wait_reported or elapsed_s < self._policy.wait_reported_after_s:
+            return
+        self._wait_reported = True
+        self._on_change(self, f"waits: {answer.why}" if answer.why else "is still starting")
 
     def _serves(self, process: asyncio.subprocess.Process, served: asyncio.Future[None]) -> None:
         if process.returncode is None:

@@ -18,11 +18,12 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.console import Output
 from drover.cli.doctor import kafka as doctor_kafka
 from drover.cli.doctor.certificates import look_at_certificates, of_command
-from drover.cli.doctor.cluster import connector_findings
+from drover.cli.doctor.cluster import Answer, answer_findings, connector_findings
 from drover.cli.doctor.command import print_findings
 from drover.cli.doctor.finding import Finding, Level
 from drover.cli.doctor.kafka import look_at_brokers
 from drover.codec.failures import encode_failures
+from drover.local.state import ClusterState, ProcessState
 from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_address, free_ports
@@ -159,6 +160,27 @@ def test_a_worker_that_does_not_answer(
     code, checks = found(drover)
     assert code == 1
     assert "does not answer" in checks[f"worker {away}"][0]["found"]
+
+
+def test_a_worker_that_is_starting_is_listed_once() -> None:
+    here, other = "127.0.0.1:7411", "127.0.0.1:7412"
+    running = ClusterState(
+        1,
+        1.0,
+        {"worker-1": ProcessState(7, here, "log"), "worker-2": ProcessState(8, other, "log")},
+    )
+    starts = Finding("worker-1", Level.ERROR, f"{here} is NOT_SERVING: its engine is starting")
+    serves = Finding("worker-2", Level.OK, f"{other} serves")
+    starting = Answer(info(spark_version="", leader_worker_id=""), 0.0)
+    found = answer_findings(running, [starts], {here: starting})
+    assert found == [starts]
+    silent = Finding(f"worker {here}", Level.ERROR, "does not answer: connection refused")
+    assert answer_findings(running, [starts], {here: silent}) == [starts]
+    found = answer_findings(running, [starts, serves], {here: starting, other: Answer(info(), 0.0)})
+    assert [each.check for each in found] == ["worker-1", "worker-2", f"worker {other}", "leader"]
+    old = Answer(info(spark_version="", version="0.0.9"), 0.0)
+    assert "0.0.9" in answer_findings(running, [starts], {here: old})[1].found
+    assert len(answer_findings(None, [], {here: starting})) == 1, "a remote cluster"
 
 
 def test_no_leader_and_a_failed_task(cluster: FakeCluster, drover: Run) -> None:

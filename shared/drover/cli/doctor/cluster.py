@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,18 +68,38 @@ async def look_at_cluster(
         running: The state of the cluster if `drover up` runs it on this machine.
         way: Returns the access to an address.
     """
-    findings: list[Finding] = []
-    if running is not None:
-        findings += await _processes(running)
+    processes = [] if running is None else await _processes(running)
     answers = dict(zip(workers, await _ask_all(workers, way), strict=True))
     known = [a for a in answers.values() if isinstance(a, Answer)]
     others = {each.worker_id for a in known for each in a.info.workers} - answers.keys()
     answers |= dict(zip(others, await _ask_all(others, way), strict=True))
+    findings = answer_findings(running, processes, answers)
+    reached = next((where for where, a in answers.items() if isinstance(a, Answer)), None)
+    return [*findings, *([] if reached is None else await _failures(reached, way))]
+
+
+def answer_findings(
+    running: ClusterState | None,
+    processes: Sequence[Finding],
+    answers: Mapping[str, "Answer | Finding"],
+) -> list[Finding]:
+    """The findings about processes and workers; a process that does not serve is reported once.
+
+    Args:
+        running: The state of the cluster if `drover up` runs it on this machine.
+        processes: The findings about its processes.
+        answers: The responses of workers by address, or why there is none.
+    """
+    bad = {each.check for each in processes if each.level is not Level.OK}
+    known = {} if running is None else running.processes
+    not_serving = {each.address for name, each in known.items() if name in bad}
+    findings = list(processes)
     for address, answer in answers.items():
-        findings += worker_findings(address, answer)
-    reached = {where: a for where, a in answers.items() if isinstance(a, Answer)}
-    if reached:
-        findings += [_leader(reached.values()), *await _failures(next(iter(reached)), way)]
+        findings += worker_findings(address, answer, is_reported=address in not_serving)
+    reached = [each for each in answers.values() if isinstance(each, Answer)]
+    # without an engine no worker joins the group
+    if any(each.info.spark_version for each in reached):
+        findings.append(_leader(reached))
     return findings
 
 
@@ -189,14 +209,22 @@ def _name(address: str) -> str:
     return f"worker {address}"
 
 
-def worker_findings(address: str, answer: "Answer | Finding") -> list[Finding]:
-    """Check a worker's response."""
+def worker_findings(
+    address: str, answer: "Answer | Finding", *, is_reported: bool = False
+) -> list[Finding]:
+    """Check a worker's response.
+
+    Args:
+        address: The worker's address.
+        answer: Its response, or why there is none.
+        is_reported: Whether the findings already report that its process does not serve.
+    """
     if isinstance(answer, Finding):
-        return [answer]
+        return [] if is_reported else [answer]
     name = _name(address)
     info = answer.info
     findings = [*answer.certificate, _clock(name, answer.ahead_s), _version(name, info.version)]
-    if not info.spark_version:
+    if not info.spark_version and not is_reported:
         findings.append(
             Finding(
                 name,
@@ -211,7 +239,7 @@ def worker_findings(address: str, answer: "Answer | Finding") -> list[Finding]:
     summary = f"{info.stage or 'idle'}, Spark {info.spark_version}, clock and version agree"
     if memory:
         summary += f"; memory: {memory}"
-    return bad or [Finding(name, Level.OK, summary)]
+    return bad or ([] if is_reported else [Finding(name, Level.OK, summary)])
 
 
 def _clock(name: str, ahead_s: float) -> Finding:
