@@ -167,6 +167,23 @@ async def test_a_start_that_takes_long_is_reported_once_for_each_process(
         assert events.count((name, "is still starting")) == 1
 
 
+async def test_the_reason_for_a_long_start_is_reported_once(
+    running: Running, events: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    policy = ProcessRestartPolicy(wait_reported_after_s=0)
+    why, up = "its Spark engine is starting", tmp_path / "up"
+
+    async def start() -> None:
+        async with running([stand_in("a", str(up), f"why {why}")], policy=policy):
+            pass
+
+    starting = asyncio.create_task(start())
+    await wait_until_async(lambda: ("a", f"waits: {why}") in events)
+    up.touch()
+    await starting
+    assert events.count(("a", f"waits: {why}")) == 1
+
+
 async def test_a_process_that_has_served_is_not_killed_for_waiting_at_a_later_start(
     running: Running, events: list[tuple[str, str]], tmp_path: Path
 ) -> None:

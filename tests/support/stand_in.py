@@ -1,21 +1,36 @@
 """A small program that behaves like a service to its supervisor: it serves grpc.health.v1.
 
-``python stand_in.py HOST:PORT [die|deaf|mute] [child] [/FILE]``: *die* stops at once with an error
-on its last line, *deaf* ignores SIGTERM, *mute* never serves, *child* has a child process, and with
-a file it serves only while the file exists.
+``python stand_in.py HOST:PORT [die|deaf|mute] [child] [/FILE] ["why REASON"]``: *die* stops at once
+with an error on its last line, *deaf* ignores SIGTERM, *mute* never serves, *child* has a child
+process, with a file it serves only while the file exists, and *why* is sent with each answer.
 """
 
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from drover.rpc import WHY_NOT_SERVING_KEY
+
+_WHY = "why "
 _STATUS = {False: "NOT_SERVING", True: "SERVING"}
+
+
+class _Explained(health.HealthServicer):
+    def __init__(self, whys: Sequence[str]) -> None:
+        super().__init__()
+        self._whys = [(WHY_NOT_SERVING_KEY, each) for each in whys]
+
+    def Check(self, request: Any, context: Any) -> Any:
+        context.set_trailing_metadata(self._whys)
+        return super().Check(request, context)
 
 
 def say(text: str) -> None:
@@ -35,7 +50,7 @@ def main(address: str, *habits: str) -> int:
     if "child" in habits:
         subprocess.Popen(["sleep", "600"])
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=[("grpc.so_reuseport", 0)])
-    servicer = health.HealthServicer()
+    servicer = _Explained([each.removeprefix(_WHY) for each in habits if each.startswith(_WHY)])
     files = [Path(each) for each in habits if each.startswith("/")]
 
     def tell() -> None:

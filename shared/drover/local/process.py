@@ -113,7 +113,8 @@ class SupervisedProcess:
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._wait_reported = False
+        #: Whether a wait with a reason, and one without, were reported since the last start.
+        self._reported: set[bool] = set()
         #: Why the supervisor killed it before it served; empty otherwise.
         self._given_up = ""
         self._stopping = asyncio.Event()
@@ -225,7 +226,7 @@ class SupervisedProcess:
             )
         self.pid = self._process.pid
         self.start_count += 1
-        self._wait_reported = False
+        self._reported.clear()
         self.started_s = time.monotonic()
         self._change(ProcessPhase.STARTING, f"started, pid {self.pid}")
         return self._process
@@ -263,12 +264,17 @@ class SupervisedProcess:
         return await process.wait()
 
     def _report_wait(self, answer: health.Health) -> None:
-        """Report once for each start, if it takes long, what the process waits for."""
-        elapsed_s = time.monotonic() - self.started_s
-        if self._wait_reported or elapsed_s < self._policy.wait_reported_after_s:
+        """Report once for each start, if it takes long, what the process waits for.
+
+        That it does not answer yet is reported later: most processes answer within seconds.
+        """
+        after_s = self._policy.wait_reported_after_s * (1 if answer.why else 5)
+        text = f"waits: {answer.why}" if answer.why else "is still starting"
+        has_reason = bool(answer.why)
+        if has_reason in self._reported or time.monotonic() - self.started_s < after_s:
             return
-        self._wait_reported = True
-        self._on_change(self, f"waits: {answer.why}" if answer.why else "is still starting")
+        self._reported.add(has_reason)
+        self._on_change(self, text)
 
     def _serves(self, process: asyncio.subprocess.Process, served: asyncio.Future[None]) -> None:
         if process.returncode is None:
