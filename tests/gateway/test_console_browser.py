@@ -162,6 +162,9 @@ async def test_search_and_changes_appear_without_loading_the_page(
         await expect(box).to_be_checked()
         await expect(box).to_be_focused()
         await expect(page.locator("#selected")).to_have_text("With the 1 selected")
+        # what would do nothing with the selected one is not offered
+        await expect(page.get_by_role("button", name="Resume… 1")).to_be_visible()
+        await expect(page.get_by_role("button", name="Pause…")).to_be_hidden()
         await gateway.ask("PUT", "/connectors/a-2/resume")
         await expect(page.locator(".row", has_text="a-2")).to_contain_text("running")
         await gateway.ask("PUT", "/connectors/a-3/config", json=CONFIG)
@@ -209,7 +212,7 @@ async def test_an_action_needs_only_a_keyboard(browser: Browser, worker: str) ->
         await tab_to(watched, "Select a-1")
         await page.keyboard.press("Space")
         await expect(page.get_by_label("Select a-1")).to_be_checked()
-        await tab_to(watched, "Pause…", "Shift+Tab")
+        await tab_to(watched, "Pause… 1", "Shift+Tab")
         await page.keyboard.press("Enter")
         await expect(page.locator("h1")).to_have_text("Pause?")
         await tab_to(watched, "Pause: 1 of 1")

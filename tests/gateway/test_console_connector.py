@@ -197,6 +197,33 @@ async def test_an_action_is_explained_first_and_leads_back(world: World) -> None
     assert_strict(gone)
 
 
+async def test_actions_that_would_do_nothing_are_not_offered(world: World) -> None:
+    def offered(page: Page) -> list[str]:
+        return [value for name, value in page.form(CONFIRM).buttons if name == "action"]
+
+    await world.create("o-n")
+    for verb, state, newly, expected in (
+        ("", "RUNNING", "", ["restart", "pause", "stop", "delete"]),
+        ("pause", "PAUSED", "resume", ["restart", "resume", "stop", "delete"]),
+        ("stop", "STOPPED", "pause", ["pause", "resume", "delete"]),
+    ):
+        page = await world.open("o-n")
+        if verb:
+            await world.set_state("o-n", verb, state)
+            # the open page follows
+            query = f"page=connector&name=o-n&since={version_of(page)}"
+            async with stream(world.console, world.gateway, query) as events:
+                await until(events, 'id="c-actions"', f'value="{newly}"')
+
+        async def is_offered(wanted: list[str] = expected) -> bool:
+            return offered(await world.open("o-n")) == wanted
+
+        await wait_until_async(is_offered)
+    refused = await world.console.submit(await world.open("o-n"), CONFIRM, ("action", "stop"))
+    assert "nothing: it is stopped already" in refused.text
+    assert "There is nothing to do." in refused.text
+
+
 async def test_one_task_restarts_after_a_confirmation(world: World) -> None:
     await world.create("o-d", **{"tasks.max": "2"})
     run = world.worker.engine.running_tasks[TaskId("o-d", 1)]

@@ -17,6 +17,7 @@ from drover.local.cluster import REST_ADDRESS
 from drover.security import renewed
 from drover.security.development_ca import init_certificates
 from drover.security.grants import token_sha256
+from drover_gateway.console.actions import ACTIONS
 from drover_gateway.console.connector_page import RESTART_TASK, RESTART_TASK_RUN
 from drover_gateway.console.connectors_page import CONFIRM, RUN, element_id, form_value
 from drover_gateway.console.http import FORM_MAX_BYTES
@@ -197,6 +198,8 @@ async def test_an_action_is_confirmed_and_a_partial_failure_stays_visible(
     assert done.form(RUN.replace("run", "confirm")).fields[-1] == ("name", "p-b")
     assert 'href="/ui/connectors?q=p-&amp;sort=name"' in done.html
     page = await listed(console, "state=paused&q=p-", ["p-a", "p-c"])
+    assert shown_counts(page) == {"restart": "2", "resume": "2", "stop": "2", "delete": "2"}
+    # a request by hand for what is not offered
     again = await console.submit(page, CONFIRM, *named("p-a", "gone"), ("action", "pause"))
     assert "nothing: it is paused already" in again.text
     assert "nothing: there is no connector with this name" in again.text
@@ -209,11 +212,22 @@ async def test_an_action_is_confirmed_and_a_partial_failure_stays_visible(
     await listed(console, "q=p-", [])
 
 
+def shown_counts(page: Page) -> dict[str, str]:
+    """The visible actions of a list, with the number of connectors that each would change."""
+    found = re.findall(
+        r'<button name="action" value="([a-z-]+)"([^>]*)>[^<]*<span class="count">([\d,]+)</span>',
+        page.html,
+    )
+    assert len(found) == len(ACTIONS)
+    return {key: count for key, rest, count in found if " hidden" not in rest}
+
+
 async def test_what_has_failed_is_restarted(
     gateway: RunningGateway, console: ConsoleClient
 ) -> None:
     await create(gateway, BROKEN, "r-a")
     page = await listed(console, "state=failed&q=r-", ["r-a"])
+    assert shown_counts(page)["restart-failed"] == "1"
     asked = await console.submit(page, CONFIRM, *named("r-a"), ("action", "restart-failed"))
     assert "task 0 will restart" in asked.text
     assert "--include-tasks --only-failed" in asked.text

@@ -8,7 +8,7 @@ import pytest
 
 from drover.api.common.v1 import failures_pb2
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover_gateway.console.actions import ACTIONS, DELETE, effect_of
+from drover_gateway.console.actions import ACTIONS, DELETE, counts_of, effect_of, offered
 from drover_gateway.console.connectors_page import form_value, row_html
 from drover_gateway.console.graph import NODES_MAX, SINKS, SOURCES, TOPICS, graph_of
 from drover_gateway.console.html import Html, join, tag, text
@@ -146,6 +146,38 @@ def test_what_an_action_will_do_is_told_before() -> None:
     assert "config and history will be removed; offsets and topics are kept" in deleted.then
     config = {"connector.class": "PostgresCdcSource", "slot.name": "orders_slot"}
     assert any("orders_slot" in each for each in effect_of(DELETE, "a", row(), config).remains)
+
+
+@pytest.mark.parametrize(
+    ("target", "tasks", "expected"),
+    [
+        (pb.TARGET_STATE_STARTED, (RUNNING,), "restart pause stop delete"),
+        (pb.TARGET_STATE_STARTED, (FAILED,), "restart-failed restart pause stop delete"),
+        (pb.TARGET_STATE_PAUSED, (PAUSED,), "restart resume stop delete"),
+        (pb.TARGET_STATE_PAUSED, (FAILED,), "restart-failed restart resume stop delete"),
+        (pb.TARGET_STATE_STOPPED, (), "pause resume delete"),
+        # the target of a new connector is not known for a moment
+        (pb.TARGET_STATE_UNSPECIFIED, (), "restart pause resume stop delete"),
+    ],
+)
+def test_what_would_do_nothing_is_not_offered(
+    target: "pb.TargetState.ValueType",
+    tasks: "tuple[pb.RunState.ValueType, ...]",
+    expected: str,
+) -> None:
+    shown = row(tasks=tasks, target=target)
+    assert " ".join(each.key for each in offered(shown)) == expected
+    assert f'data-does="{expected}"' in row_html(shown)
+    for action in ACTIONS.values():
+        assert effect_of(action, "a", shown).is_change is (action in offered(shown))
+
+
+def test_the_affected_connectors_of_a_list_are_counted() -> None:
+    paused = row(tasks=(PAUSED,), target=pb.TARGET_STATE_PAUSED)
+    counts = counts_of([row(), row(tasks=(FAILED,)), paused])
+    expected = {"restart-failed": 1, "restart": 3, "pause": 2, "resume": 1, "stop": 3, "delete": 3}
+    assert counts == expected
+    assert not counts_of([])
 
 
 def test_each_action_has_its_commands() -> None:

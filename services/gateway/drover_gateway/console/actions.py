@@ -3,8 +3,10 @@
 import asyncio
 import json
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from drover.cli.output.remains import statements_of
 from drover.client import ConnectClient
@@ -15,7 +17,7 @@ from drover_gateway.console.rows import Row, State
 _AT_A_TIME = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Action:
     """An action on connectors.
 
@@ -122,6 +124,43 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
+#: Why an action would do nothing.
+_NOTHING: Mapping[str, str] = {
+    PAUSE.key: "it is paused already",
+    RESUME.key: "it is not paused or stopped",
+    STOP.key: "it is stopped already",
+    RESTART.key: "it is stopped, resume it instead",
+    RESTART_FAILED.key: "neither it nor a task has failed",
+}
+
+
+def offered(row: Row) -> Sequence[Action]:
+    """The actions that would do something with a connector."""
+    return _offered(row.target, bool(row.failed_tasks) or row.own_state is State.FAILED)
+
+
+@cache
+def _offered(target: str, has_failed: bool) -> Sequence[Action]:
+    does = {
+        RESTART_FAILED: has_failed,
+        RESTART: target != "stopped",
+        PAUSE: target != "paused",
+        RESUME: target != "started",
+        STOP: target != "stopped",
+        DELETE: True,
+    }
+    return tuple(each for each in ACTIONS.values() if does[each])
+
+
+def counts_of(rows: Iterable[Row]) -> Mapping[str, int]:
+    """The number of connectors with which each action would do something, by its key."""
+    kinds = Counter(map(offered, rows))
+    counts: Counter[str] = Counter()
+    for actions, count in kinds.items():
+        counts.update(dict.fromkeys((each.key for each in actions), count))
+    return counts
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What an action will do with one connector.
@@ -155,24 +194,18 @@ def effect_of(
         return Effect(name, "unknown", "nothing: there is no connector with this name", False)
     now = _state_text(row)
     tasks = _count(row.task_count, "task")
+    if action not in offered(row):
+        return Effect(name, now, f"nothing: {_NOTHING[action.key]}", False)
     match action.key:
         case "pause":
-            if row.target == "paused":
-                return Effect(name, now, "nothing: it is paused already", False)
             return Effect(name, now, f"{tasks} will pause" if row.task_count else "it will pause")
         case "resume":
-            if row.target == "started":
-                return Effect(name, now, "nothing: it is not paused or stopped", False)
             return Effect(name, now, "it will run from its committed offsets")
         case "stop":
-            if row.target == "stopped":
-                return Effect(name, now, "nothing: it is stopped already", False)
             return Effect(name, now, f"{tasks} will be removed; config and offsets are kept")
         case "restart-failed":
-            return _restart_effect(name, now, row)
+            return Effect(name, now, f"{_failed_parts(row)} will restart")
         case "restart":
-            if row.target == "stopped":
-                return Effect(name, now, "nothing: it is stopped, resume it instead", False)
             return Effect(name, now, f"the connector and {tasks} will restart")
         case _:
             running = f"{tasks} will end; " if row.task_count else ""
@@ -181,14 +214,12 @@ def effect_of(
             return Effect(name, now, text, remains=tuple(statements))
 
 
-def _restart_effect(name: str, now: str, row: Row) -> Effect:
+def _failed_parts(row: Row) -> str:
     parts = ["the connector"] if row.own_state is State.FAILED else []
     if row.failed_tasks:
         numbers = ", ".join(map(str, row.failed_tasks))
         parts.append(f"{'task' if len(row.failed_tasks) == 1 else 'tasks'} {numbers}")
-    if not parts:
-        return Effect(name, now, "nothing: neither it nor a task has failed", False)
-    return Effect(name, now, f"{' and '.join(parts)} will restart")
+    return " and ".join(parts)
 
 
 def _state_text(row: Row) -> str:

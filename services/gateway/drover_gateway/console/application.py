@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlencode
 
@@ -376,7 +377,9 @@ class ConsoleApplication:
         async def open_view() -> View:
             return await self._views.opened(caller)
 
-        return updates(open_view, live_page(query), query.one("since"))
+        return updates(
+            open_view, live_page(query, partial(self._rights.of, caller)), query.one("since")
+        )
 
 
 async def _handled(handler: Handler, request: Request, method: str) -> Response:

@@ -18,6 +18,7 @@ from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.http import Form, PageError, Response
 from drover_gateway.console.links import connector_url, dead_letters_url
 from drover_gateway.console.pages import Context, Pages, Request, redirect
+from drover_gateway.console.rights import ReadRights
 from drover_gateway.views import View
 
 #: The page is shown with what the gateway has in memory if a worker needs longer.
@@ -122,8 +123,9 @@ class ConnectorLive:
     _PAUSE_S = 1.0
     _FIGURES_EVERY_S = 10.0
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, rights: ReadRights) -> None:
         self._name = name
+        self._rights = rights
         self._sent: dict[str, Html] = {}
         self._read_s = 0.0
         self._figures_read_s = 0.0
@@ -141,7 +143,11 @@ class ConnectorLive:
         await asyncio.sleep(max(0.0, self._read_s + self._PAUSE_S - now_s))
         self._read_s = asyncio.get_running_loop().time()
         seen = await _seen(view, self._name)
-        parts = html.removed_parts(self._name) if seen is None else html.live_parts(seen, _now_ms())
+        if seen is None:
+            parts = html.removed_parts(self._name)
+        else:
+            parts = html.live_parts(seen, _now_ms())
+            parts |= html.buttons_part(seen.row, await self._rights())
         if self._read_s - self._figures_read_s >= self._FIGURES_EVERY_S and seen is not None:
             self._figures_read_s = self._read_s
             parts["c-figures"] = html.figures_part(await _figures(view, self._name))
@@ -150,8 +156,8 @@ class ConnectorLive:
         return join(*fresh)
 
 
-def _live(query: Form) -> ConnectorLive:
-    return ConnectorLive(query.one("name"))
+def _live(query: Form, rights: ReadRights) -> ConnectorLive:
+    return ConnectorLive(query.one("name"), rights)
 
 
 async def _seen(view: View, name: str) -> html.Seen | None:

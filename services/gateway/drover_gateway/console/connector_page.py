@@ -9,11 +9,12 @@ from drover.cli.output.activities import step_text
 from drover.codec.common import decode_timestamp
 from drover.codec.failures import decode_failures
 from drover.model.failures import summary_of
-from drover_gateway.console.actions import ACTIONS, cli_command, grpc_command
+from drover_gateway.console.actions import ACTIONS, cli_command, grpc_command, offered
 from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
 from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.links import connector_url, dead_letters_url, edit_url, topic_url
+from drover_gateway.console.rights import Rights
 from drover_gateway.console.rows import Row, State, row_of, state_of
 
 RESTART_TASK, RESTART_TASK_RUN = "/ui/connector/restart-task", "/ui/connector/restart-task/run"
@@ -82,7 +83,7 @@ def overview_html(visit: Visit, seen: Seen, figures: Html, version: str, now_ms:
     name = seen.status.name
     return join(
         tag("div", *live_parts(seen, now_ms).values(), id="connector", data_version=version),
-        _actions(visit, name, len(seen.status.tasks)),
+        _actions(visit, seen.row),
         figures_part(figures),
         commands(
             "The same from the command line and by gRPC",
@@ -112,13 +113,30 @@ def live_parts(seen: Seen, now_ms: int) -> dict[str, Html]:
     return {key: tag("div", content, id=key) for key, content in parts.items()}
 
 
+def buttons_part(row: Row, rights: Rights) -> dict[str, Html]:
+    """The caller's actions that would do something now, as the part that is updated."""
+    buttons = [
+        tag(
+            "button",
+            f"{each.label}…",
+            name="action",
+            value=each.key,
+            class_="danger" if each.is_destructive else None,
+        )
+        for each in offered(row)
+        if rights.may(each.rpc, row.name)
+    ]
+    return {"c-actions": tag("span", *buttons, id="c-actions")}
+
+
 def removed_parts(name: str) -> dict[str, Html]:
     """The parts after the connector's deletion."""
     text = tag("p", tag("bdi", name), " was deleted.", class_="bad", role="status")
     back = tag("p", tag("a", "To the connectors", href=CONNECTORS))
     parts = {"c-state": (text, back), "c-failure": (), "c-facts": (), "c-tasks": (), "c-notes": ()}
     parts["c-figures"] = ()
-    return {key: tag("div", *content, id=key) for key, content in parts.items()}
+    found = {key: tag("div", *content, id=key) for key, content in parts.items()}
+    return found | {"c-actions": tag("span", id="c-actions")}
 
 
 def topics_html(name: str, topics: Sequence[str]) -> Html:
@@ -405,27 +423,16 @@ def _due(time_ms: int, now_ms: int) -> Node:
     return time_html(time_ms) if time_ms > now_ms else "now"
 
 
-def _actions(visit: Visit, name: str, task_count: int) -> Html | None:
+def _actions(visit: Visit, row: Row) -> Html | None:
     """The buttons; each leads to a page that lists what will happen."""
-    rights = visit.rights
-    actions = [each for each in ACTIONS.values() if rights.may(each.rpc, name)]
-    if not actions:
+    name, task_count, rights = row.name, row.task_count, visit.rights
+    if not any(rights.may(each.rpc, name) for each in ACTIONS.values()):
         return None
-    buttons = [
-        tag(
-            "button",
-            f"{each.label}…",
-            name="action",
-            value=each.key,
-            class_="danger" if each.is_destructive else None,
-        )
-        for each in actions
-    ]
     whole = visit.form(
         CONFIRM,
         tag("input", type="hidden", name="name", value=form_value(name)),
         tag("input", type="hidden", name="of", value=form_value(name)),
-        *buttons,
+        buttons_part(row, rights)["c-actions"],
         class_="decide",
     )
     single = visit.form(

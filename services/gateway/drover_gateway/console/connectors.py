@@ -13,6 +13,7 @@ from drover_gateway.console.http import Form, PageError, Response, query_of
 from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import ConnectorsLive
 from drover_gateway.console.pages import Context, Pages, Request
+from drover_gateway.console.rights import ReadRights
 from drover_gateway.console.rows import Filters
 
 _log = structlog.get_logger("drover.gateway.console")
@@ -114,7 +115,7 @@ class ConnectorsPages(Pages):
         )
         yield encoded("</ul>", rest, end)
 
-    def _live(self, query: Form) -> ConnectorsLive:
+    def _live(self, query: Form, rights: ReadRights) -> ConnectorsLive:
         return ConnectorsLive(self._context.shown)
 
 

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
-from drover_gateway.console.actions import ACTIONS, DELETE, Action, Effect, Result
+from drover_gateway.console.actions import (
+    ACTIONS,
+    DELETE,
+    Action,
+    Effect,
+    Result,
+    counts_of,
+    offered,
+)
 from drover_gateway.console.frame import CONNECTORS, NEW_CONNECTOR, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.links import connector_url
@@ -52,7 +60,10 @@ def row_html(row: Row) -> Html:
         class_="name",
     )
     shown = [tag("span", content, role="cell", class_=each) for each, content in cells]
-    return tag("div", shown[0], name, *shown[1:], role="row", class_="row", id=element_id(row.name))
+    does = " ".join(each.key for each in offered(row))
+    identity = element_id(row.name)
+    parts = (shown[0], name, *shown[1:])
+    return tag("div", *parts, role="row", class_="row", id=identity, data_does=does)
 
 
 def removed_row_html(name: str) -> Html:
@@ -80,9 +91,7 @@ async def results_html(
     number = min(filters.page, pages)
     shown = found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
     table = (
-        await _table(visit, filters, shown, len(found), html_of)
-        if shown
-        else _empty(filters, len(rows))
+        await _table(visit, filters, shown, found, html_of) if shown else _empty(filters, len(rows))
     )
     return tag(
         "div",
@@ -230,7 +239,7 @@ async def _table(
     visit: Visit,
     filters: Filters,
     rows: Sequence[Row],
-    found: int,
+    found: Sequence[Row],
     html_of: Callable[[Row], Html],
 ) -> Html:
     pieces = []
@@ -258,23 +267,29 @@ async def _table(
     return visit.form(
         CONFIRM,
         tag("input", type="hidden", name="filter", value=urlencode(filters.fields())),
-        _bulk(visit, found),
+        _bulk(visit, len(found), counts_of(found)),
         table,
         id="selection",
     )
 
 
-def _bulk(visit: Visit, found: int) -> Html | None:
+def _bulk(visit: Visit, found: int, counts: Mapping[str, int]) -> Html | None:
+    """The actions, each with the number of connectors of the list with which it does something;
+    ``console.js`` counts the selected ones.
+    """
     actions = [each for each in ACTIONS.values() if visit.rights.may_for_some(each.rpc)]
     if not actions:
         return None
     buttons = [
         tag(
             "button",
-            f"{each.label}…",
+            f"{each.label}… ",
+            tag("span", f"{counts.get(each.key, 0):,}", class_="count"),
             name="action",
             value=each.key,
             class_="danger" if each.is_destructive else None,
+            hidden=not counts.get(each.key),
+            data_all=counts.get(each.key, 0),
         )
         for each in actions
     ]

@@ -11,6 +11,7 @@ from drover_gateway.console.last_state import last_state_html
 from drover_gateway.console.live_pages import OverviewLive
 from drover_gateway.console.overview_page import Cluster, live_html, overview_html
 from drover_gateway.console.pages import Context, Pages, Request
+from drover_gateway.console.rights import ReadRights
 
 _CLUSTER_TIMEOUT_S = 5.0
 
@@ -44,5 +45,5 @@ class OverviewPages(Pages):
         url = f"{LIVE}?{urlencode({'page': 'overview'})}"
         return Response(page(request.visit, "Overview", content, current=HOME, live=url))
 
-    def _live(self, query: Form) -> OverviewLive:
+    def _live(self, query: Form, rights: ReadRights) -> OverviewLive:
         return OverviewLive(self._context.shown)

@@ -8,6 +8,7 @@ from drover.client import ConnectClient
 from drover_gateway.console.frame import Visit
 from drover_gateway.console.http import Form, Response
 from drover_gateway.console.live import LivePage
+from drover_gateway.console.rights import ReadRights
 from drover_gateway.console.shown import ShownViews
 from drover_gateway.console.topics import Topics
 from drover_gateway.identity.credentials import Caller
@@ -44,7 +45,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 #: because a path cannot contain every name.
 Routes = Mapping[tuple[str, str], Handler]
 #: Makes the live part of a page from the query of its stream.
-LivePages = Mapping[str, Callable[[Form], LivePage]]
+LivePages = Mapping[str, Callable[[Form, ReadRights], LivePage]]
 #: Makes the events of a page that shows something else than connectors, for a caller.
 EventPages = Mapping[str, Callable[[Caller, Form], AsyncGenerator[bytes, None]]]
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from drover.codec.caller import decode_caller
@@ -59,6 +60,10 @@ class Rights:
         """As ``demand``, of a call for any connector."""
         if self.caller is not None and not self.may_for_some(rpc):
             raise missing_role(_SERVICE + rpc, self.caller, "")
+
+
+#: Reads the rights of the caller of an open page.
+ReadRights = Callable[[], Awaitable[Rights]]
 
 
 def role_of(rpc: str) -> str:

@@ -109,7 +109,23 @@ function showPicked() {
   if (!label) return;
   const every = document.querySelector("input[name=every]")?.checked;
   const count = pickedNames().size;
+  showCounts(every);
   label.textContent = every ? "With all of this list" : count ? `With the ${count.toLocaleString("en")} selected` : "With the selected";
+}
+
+// An action is offered if it does something with a selected connector, or with any of the list.
+function showCounts(every) {
+  const rows = [...document.querySelectorAll("#results .row[data-does]")];
+  const picked = rows.filter((row) => row.querySelector("input[name=name]:checked"));
+  const isWhole = !document.querySelector("#results .pages");
+  for (const button of document.querySelectorAll(".bulk button[data-all]")) {
+    const counted = picked.length && !every ? picked : isWhole ? rows : null;
+    const count = counted
+      ? counted.filter((row) => row.dataset.does.split(" ").includes(button.value)).length
+      : Number(button.dataset.all);
+    button.querySelector(".count").textContent = count.toLocaleString("en");
+    button.hidden = !count;
+  }
 }
 
 function watchFilters() {
@@ -181,7 +197,10 @@ class Stream {
       });
     on("live", () => this.show());
     on("ping", () => {});
-    on("swap", (html) => swap(html));
+    on("swap", (html) => {
+      swap(html);
+      showPicked();
+    });
     on("reload", () => {
       this.show();
       // the stream has all that changes after this
