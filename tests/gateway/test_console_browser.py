@@ -93,6 +93,7 @@ async def test_every_page_is_accessible(
             f"{gateway.url}/ui/plugins",
             f"{gateway.url}/ui/plugin?class={SOURCE}",
             f"{gateway.url}/ui/audit",
+            f"{gateway.url}/ui/loggers",
             f"{gateway.url}/ui/topics",
             f"{gateway.url}/ui/topics?q=nothing",
             f"{gateway.url}/ui/topic?name=b-topic&where=value%3E%3D0",

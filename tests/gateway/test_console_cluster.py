@@ -1,15 +1,16 @@
 """The pages about the cluster: workers, rebalances, plugins and audit events."""
 
 import json
+import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
 
 from drover.security.development_ca import init_certificates
-from drover_gateway.console import plugins_page, workers_page
+from drover_gateway.console import loggers_page, plugins_page, workers_page
 from drover_worker.admin import every_worker
 from tests.support.addresses import free_address
 from tests.support.console_client import ConsoleClient, Page, PageForm
@@ -20,7 +21,7 @@ from tests.support.worker_cluster import WorkerCluster
 
 CONFIG = {"connector.class": SOURCE, "tasks.max": "2"}
 SCRIPT = "<img src=x onerror=alert(1)>"
-PAGES = ("/ui/workers", "/ui/rebalances", "/ui/plugins", "/ui/audit")
+PAGES = ("/ui/workers", "/ui/rebalances", "/ui/plugins", "/ui/loggers", "/ui/audit")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -186,6 +187,63 @@ async def test_plugins_are_reloaded_after_a_confirmation(
     assert refused.status == 404
 
 
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("drover.test.console")
+    child = found.getChild("child")
+    yield found
+    for each in (found, child):
+        each.setLevel(logging.NOTSET)
+
+
+async def test_a_loggers_level_is_set_on_all_workers_after_a_page_with_the_change(
+    console: ConsoleClient, logger: logging.Logger
+) -> None:
+    logger.setLevel(logging.INFO)
+    page = await console.get("/ui/loggers?q=drover.test.console")
+    assert f"{logger.name} INFO Set" in page.text
+    assert "drover logger list --cluster" in page.text
+    fields = (("logger", logger.name), ("level", "ERROR"))
+    asked = await console.submit(page, loggers_page.CONFIRM, *fields)
+    assert f"{logger.name} INFO will be ERROR" in asked.text
+    assert f"{logger.name}.child INFO will be ERROR" in asked.text
+    assert f"drover logger set {logger.name} ERROR --cluster" in asked.text
+    assert logger.level == logging.INFO
+    done = await console.submit(asked, loggers_page.RUN)
+    assert f"{logger.name} is being set to ERROR on every worker." in done.text
+    await wait_until_async(lambda: logger.level == logging.ERROR)
+    await shown(console, "/ui/loggers?q=drover.test", f"{logger.name} ERROR")
+    again = await console.submit(page, loggers_page.CONFIRM, *fields)
+    assert "There is nothing to do." in again.text
+    await shown(console, "/ui/audit?call=SetLoggerLevel", "SetLoggerLevel")
+
+
+async def test_a_change_of_a_logger_that_cannot_be_made_names_the_cause(
+    console: ConsoleClient,
+) -> None:
+    page = await console.get(f"/ui/loggers?q={quote(SCRIPT)}&logger={quote(SCRIPT)}&level=X")
+    assert "No logger matches" in page.text
+    assert "img" not in page.tags
+    for name, level, status, told in (
+        (SCRIPT, "DEBUG", 200, "There is no such logger"),
+        ("", "DEBUG", 400, "No logger is named"),
+        ("root", "LOUD", 400, "Unknown level"),
+    ):
+        fields = (("logger", name), ("level", level))
+        found = await console.submit(page, loggers_page.CONFIRM, *fields)
+        assert (found.status, told in found.text) == (status, True), name
+        assert "img" not in found.tags
+    asked = await console.submit(
+        page, loggers_page.CONFIRM, ("logger", "drover"), ("level", "ERROR")
+    )
+    token = asked.form(loggers_page.RUN).fields[0]
+    refused = await console.post(
+        loggers_page.RUN, [token, ("logger", "no.such"), ("level", "DEBUG")]
+    )
+    assert refused.status == 400
+    assert "no logger 'no.such' exists on any worker" in refused.text
+
+
 async def test_audit_events_are_filtered_by_the_url(console: ConsoleClient) -> None:
     page = await shown(console, "/ui/audit", "PutConnectorConfig")
     assert page.status == 200
@@ -241,7 +299,7 @@ async def test_a_viewer_sees_which_role_is_missing(
                 page = await console.get(path)
                 assert "/ui/sign-in?next=" in page.url
             await console.sign_in("viewer")
-            for path in PAGES[:3]:
+            for path in PAGES[:4]:
                 assert (await console.get(path)).status == 200
             page = await console.get("/ui/audit")
             assert page.status == 403
@@ -253,6 +311,13 @@ async def test_a_viewer_sees_which_role_is_missing(
                 refused = await console.post_by_hand(path, *fields)
                 assert refused.status == 403
                 assert "DrainWorker needs the role operator" in refused.text
+            loggers = await console.get("/ui/loggers")
+            assert "Set…" not in loggers.text
+            fields = (("logger", "root"), ("level", "OFF"))
+            for path in (loggers_page.CONFIRM, loggers_page.RUN):
+                refused = await console.post_by_hand(path, *fields)
+                assert refused.status == 403
+                assert "SetLoggerLevel needs the role admin for the whole cluster" in refused.text
             await console.sign_in("admin")
             path = "/ui/audit?outcome=PERMISSION_DENIED"
             await shown(console, path, "the-viewer", "DrainWorker")

@@ -455,6 +455,13 @@ class ConnectClient(TopicCalls):
         )
         return list(response.loggers)
 
+    async def list_cluster_loggers(
+        self, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ListLoggersResponse:
+        """The loggers of all workers, with the level on each worker."""
+        request = pb.ListLoggersRequest(cluster_scope=True)
+        return await self._call(self._stub.ListLoggers, request, timeout_s=timeout_s)
+
     async def set_logger_level(
         self,
         name: str,

@@ -4,12 +4,15 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.output.loggers import levels_of
 from drover.client import ConnectClient
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover.model.ids import TaskId
 from drover.model.secrets import MASK
+from drover_worker.admin.logger_levels import merged
 from tests.support.fake_engine import LOGGER, SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -146,6 +149,38 @@ async def test_a_level_for_the_cluster_goes_through_the_config_log(
             await follower.set_logger_level("no.such", "DEBUG", cluster_scope=cluster_scope)
         with pytest.raises(InvalidArgumentError):
             await follower.set_logger_level("root", "LOUD", cluster_scope=cluster_scope)
+
+
+async def test_the_loggers_of_all_workers_are_listed_with_their_levels(
+    workers: list[RunningWorker], follower: ConnectClient, logger: logging.Logger
+) -> None:
+    logger.setLevel(logging.ERROR)
+    found = await follower.list_cluster_loggers()
+    (shown,) = [each for each in found.loggers if each.name == logger.name]
+    assert shown.level == "ERROR"
+    addresses = {each.address for each in workers}
+    assert {each.worker_id for each in shown.worker_levels} == addresses
+    assert not found.silent_worker_ids
+    differing = merged(
+        {
+            "w:1": pb.ListLoggersResponse(
+                loggers=[
+                    pb.Logger(name="a", level="INFO", last_change_time=Timestamp(seconds=5)),
+                    pb.Logger(name="b", level="INFO"),
+                ]
+            ),
+            "w:2": pb.ListLoggersResponse(
+                loggers=[pb.Logger(name="a", level="DEBUG", last_change_time=Timestamp(seconds=9))]
+            ),
+            "w:3": None,
+        }
+    )
+    first, second = differing.loggers
+    assert (first.level, first.last_change_time.seconds) == ("", 9)
+    assert levels_of(first) == {"DEBUG": "w:2", "INFO": "w:1"}
+    assert (second.level, levels_of(second)) == ("INFO", {"INFO": "all"})
+    assert not second.HasField("last_change_time")
+    assert differing.silent_worker_ids == ["w:3"]
 
 
 async def test_engines_follow_the_levels_of_the_cluster_and_of_their_worker(

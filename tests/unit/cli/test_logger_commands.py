@@ -30,6 +30,31 @@ def test_list(cluster: FakeCluster, drover: Run) -> None:
     assert documents[1] == {"name": "root", "level": "INFO", "set": None}
 
 
+def test_list_of_all_workers(cluster: FakeCluster, drover: Run) -> None:
+    levels = [pb.WorkerLevel(worker_id="w:1", level="INFO")]
+    differing = [*levels, pb.WorkerLevel(worker_id="w:2", level="DEBUG")]
+    cluster.answers["ListLoggers"] = pb.ListLoggersResponse(
+        loggers=[
+            pb.Logger(name="a", worker_levels=differing),
+            pb.Logger(name="b", level="INFO", worker_levels=levels),
+        ],
+        silent_worker_ids=["w:3"],
+    )
+    code, out, _ = drover("logger", "list", "--cluster")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["LOGGER", "LEVEL", "WORKERS", "SET"],
+        ["a", "DEBUG", "w:2"],
+        ["a", "INFO", "w:1"],
+        ["b", "INFO", "all"],
+        ["w:3", "did", "not", "answer"],
+    ]
+    assert cluster.requests[-1].cluster_scope
+    document = json.loads(drover("logger", "list", "--cluster", "-o", "json")[1])
+    assert document["loggers"][0]["levels"] == {"w:1": "INFO", "w:2": "DEBUG"}
+    assert document["silent_workers"] == ["w:3"]
+
+
 def test_set(cluster: FakeCluster, drover: Run) -> None:
     cluster.answers["SetLoggerLevel"] = pb.SetLoggerLevelResponse(names=["a", "a.b"])
     code, out, _ = drover("logger", "set", "a", "debug")

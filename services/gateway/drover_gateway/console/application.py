@@ -51,6 +51,7 @@ from drover_gateway.console.http import (
 )
 from drover_gateway.console.issuer_sign_in import IssuerSignIn
 from drover_gateway.console.live import Streams, one_event, until_end, updates
+from drover_gateway.console.loggers import LoggersPages
 from drover_gateway.console.overview import OverviewPages
 from drover_gateway.console.pages import (
     Context,
@@ -154,6 +155,7 @@ class ConsoleApplication:
             WorkersPages(context),
             RebalancesPages(context),
             PluginsPages(context),
+            LoggersPages(context),
             AuditPages(context),
             SignInPages(context, sessions, issuer),
             *([] if issuer is None else [issuer]),

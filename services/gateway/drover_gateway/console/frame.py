@@ -14,6 +14,7 @@ CONNECTOR, EDIT_CONNECTOR = "/ui/connector", "/ui/connector/edit"
 DEAD_LETTERS = "/ui/dead-letters"
 TOPICS, TOPIC = "/ui/topics", "/ui/topic"
 WORKERS, REBALANCES, AUDIT = "/ui/workers", "/ui/rebalances", "/ui/audit"
+LOGGERS = "/ui/loggers"
 PLUGINS, PLUGIN, NEW_CONNECTOR = "/ui/plugins", "/ui/plugin", "/ui/connector/new"
 #: To the issuer of tokens, and back from it.
 ISSUER, CALLBACK = "/ui/sign-in/issuer", "/ui/sign-in/callback"
@@ -25,6 +26,7 @@ _PAGES = (
     (WORKERS, "Workers"),
     (REBALANCES, "Rebalances"),
     (PLUGINS, "Plugins"),
+    (LOGGERS, "Loggers"),
     (AUDIT, "Audit"),
 )
 THEMES = ("system", "light", "dark")

@@ -143,4 +143,4 @@ class Admin:
             replace_engine=backends.replace_engine,
             plugin_modules=module_names(backends.settings.plugin_modules),
         )
-        self.loggers = LoggerLevels(backends.loggers, backends.config_store)
+        self.loggers = LoggerLevels(backends.loggers, backends.config_store, every_worker)

@@ -68,17 +68,17 @@ class Loggers:
         found.update((state.name, state) for state in self._own.states())
         return [found[name] for name in sorted(found)]
 
-    async def check(self, name: str, level: str) -> None:
-        """Reject an unknown logger or level.
+    async def check(self, name: str, level: str, elsewhere: Sequence[str] = ()) -> None:
+        """Reject an unknown logger or level; ``elsewhere`` has the loggers of other workers.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST with each violation.
         """
         violations = []
-        if not await self._has(name):
-            text = (
-                f"no logger {name!r} exists on this worker: `drover logger list` shows the loggers"
-            )
+        known = name and any(is_under(each, name) for each in elsewhere)
+        if not known and not await self.has(name):
+            where = "any worker" if elsewhere else "this worker"
+            text = f"no logger {name!r} exists on {where}: `drover logger list` shows the loggers"
             violations.append(Violation("name", text))
         violations += level_violations(level)
         if violations:
@@ -158,7 +158,8 @@ class Loggers:
         self._changed.clear()
         return await self._engine.set_logger_levels(unsent) if unsent else ()
 
-    async def _has(self, name: str) -> bool:
+    async def has(self, name: str) -> bool:
+        """Whether this worker has the logger or a descendant of it."""
         if self._own.has(name):
             return True
         return any(name and is_under(each.name, name) for each in await self._engine_states())

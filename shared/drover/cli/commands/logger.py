@@ -17,13 +17,23 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.names import trimmed
+from drover.cli.output.loggers import levels_of
 
 commands = typer.Typer(no_args_is_help=True, help="Log levels of running workers.")
 
 
 @commands.command("list")
-def list_loggers(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+def list_loggers(
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Of every worker, not only the one that answers.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the loggers of a worker with their levels."""
+    if cluster:
+        _list_all(call_worker(address, lambda c: c.list_cluster_loggers()), output)
+        return
     loggers = call_worker(address, lambda c: c.list_loggers())
     if output is not Output.TABLE:
         print_document(
@@ -57,6 +67,33 @@ def set_level(
         say(plain(f"{name} is being set to {level.upper()} on every worker"))
     else:
         say(plain(f"set to {level.upper()}: {', '.join(names) or 'none, no level changed'}"))
+
+
+def _list_all(found: pb.ListLoggersResponse, output: Output) -> None:
+    if output is not Output.TABLE:
+        print_document(
+            {
+                "loggers": [
+                    {
+                        "name": each.name,
+                        "levels": {level.worker_id: level.level for level in each.worker_levels},
+                        "set": _set_time(each),
+                    }
+                    for each in found.loggers
+                ],
+                "silent_workers": [*found.silent_worker_ids],
+            },
+            output,
+        )
+        return
+    rows = [
+        (each.name, level, workers, _set_time(each) or "")
+        for each in found.loggers
+        for level, workers in levels_of(each).items()
+    ]
+    print_table(("LOGGER", "LEVEL", "WORKERS", "SET"), rows)
+    for each in found.silent_worker_ids:
+        say(plain(f"{each} did not answer"))
 
 
 def _set_time(logger: pb.Logger) -> str | None:
