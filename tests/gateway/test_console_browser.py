@@ -1,5 +1,6 @@
 """The console in Chromium: accessibility, the policy, keyboard, live updates, lost streams."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,13 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, ViewportSize, expect
 
+from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
+from drover_gateway.console.config_draft import Draft
+from drover_gateway.console.config_result_page import preview_html
 from drover_gateway.console.connector_page import TABS
+from drover_gateway.console.frame import THEMES, Visit
+from drover_gateway.console.sessions import Sessions
+from drover_gateway.console.static_files import PREFIX, STATIC_FILES
 from tests.support.addresses import free_address
 from tests.support.browsers import WatchedPage, running_browser
 from tests.support.fake_engine import SOURCE
@@ -285,6 +292,35 @@ async def test_a_config_is_checked_while_it_is_typed(browser: Browser, worker: s
         assert found["db.token"] == found["db.login"] != ""
         assert watched.errors == []
         await gateway.ask("DELETE", "/connectors/form")
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+async def test_words_in_a_preview_are_not_broken(browser: Browser, size: ViewportSize) -> None:
+    """A table with many columns is scrolled; only a value that is too wide for one is broken."""
+    value = {f"customer_column_{at}": f"identifier-{at}-2026-01-31T12:00:00Z" for at in range(12)}
+    value |= {"text": "a text of several words", "long": "x" * 3_000}
+    record = PreviewedRecord(topic="orders-of-customers", value=json.dumps(value))
+    preview = Preview(steps=["read"], rows=[PreviewedRow(place="orders.csv:1", records=[record])])
+    sessions = Sessions()
+    visit = Visit(sessions.new("", 1_000.0), sessions, THEMES[0], "/ui/")
+    content = preview_html(visit, Draft("a", {}, is_new=True), preview, "")
+    async with opened(browser, viewport=size) as watched:
+        page = watched.page
+        await page.set_content(f"<!doctype html><main>{content}</main>")
+        await page.add_style_tag(content=STATIC_FILES[f"{PREFIX}console.css"].body.decode())
+        lines = await page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll("td bdi, th")].map((each) => {
+              const range = document.createRange();
+              range.selectNodeContents(each);
+              const tops = [...range.getClientRects()].map((rect) => Math.round(rect.top));
+              return [each.textContent, new Set(tops).size];
+            }))"""
+        )
+        broken = {text for text, count in lines.items() if count > 1}
+        assert {text[:10] for text in broken} == {"x" * 10}
+        cell = page.locator("td", has_text="xxx").first
+        assert await cell.evaluate("each => each.offsetWidth") <= 30 * 16
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 async def test_markup_in_names_runs_nowhere(browser: Browser, worker: str) -> None:
