@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
+from drover.api.engine.v1 import engine_pb2
 from drover.security.development_ca import init_certificates
 from drover_gateway.console import loggers_page, plugins_page, workers_page
 from drover_worker.admin import every_worker
@@ -170,6 +171,33 @@ async def test_plugins_are_listed_by_kind_and_lead_to_their_settings(
     assert f"drover plugin describe {SOURCE}" in one.text
     assert (await console.get(f"/ui/plugin?class={quote(SCRIPT)}")).status == 404
     assert (await console.get("/ui/plugin")).status == 400
+
+
+async def test_packages_that_fail_to_load_are_shown_with_the_reason(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async with WorkerCluster(tmp_path_factory.mktemp("problems")) as own:
+        await own.settled_workers(1)
+        engine = own.workers[0].engine
+        assert engine is not None
+        engine.problems = [
+            engine_pb2.PluginProblem(
+                package=f"acme-{SCRIPT} 1.2",
+                entry_point="Acme = acme.source:Acme",
+                message="ImportError: the whole text, for the log",
+                shown=f"ImportError: {SCRIPT}",
+            )
+        ]
+        engine.die()
+        engine.come_back()
+        async with running_gateway([own.workers[0].address]) as gateway:
+            page = await shown(ConsoleClient(gateway), "/ui/plugins", "Failed to load")
+            expected = (
+                f"acme-{SCRIPT} 1.2 Acme = acme.source:Acme ImportError: {SCRIPT} all workers"
+            )
+            assert expected in page.text
+            assert "for the log" not in page.text
+            assert "img" not in page.tags
 
 
 async def test_plugins_are_reloaded_after_a_confirmation(

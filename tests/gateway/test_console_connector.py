@@ -412,7 +412,7 @@ async def test_a_sink_is_moved_to_a_time_after_a_page_with_the_difference(world:
     page = await world.open("e-t", "offsets")
     asked = await world.console.submit(page, MOVE, ("time", "2023-11-14T22:13:20"))
     assert "3 offsets will be written" in asked.text
-    assert "at or after 2023-11-14 22:13:20 UTC" in asked.text
+    assert "at or after 2023-11-14T22:13:20" in asked.text
     asked = await world.console.submit(page, MOVE, ("time", "9999-01-01T00:00"))
     assert "1 offset will be written" in asked.text
     assert 'kafka_partition=0 {"kafka_offset":1} {"kafka_offset":3} ahead, skips 2' in asked.text

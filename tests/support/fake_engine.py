@@ -92,6 +92,8 @@ class FakeEngine:
         #: The versions of its classes, by class name; by default 1.
         self.versions: dict[str, str] = {}
         #: End offsets of topic partitions; None while unavailable.
+        #: What failed to load.
+        self.problems: list[pb.PluginProblem] = []
         self.end_offsets: dict[tuple[str, int], int] | None = {}
         self._configs: dict[str, Mapping[str, str]] = {}
         self._call_ids = itertools.count(1)
@@ -213,7 +215,9 @@ class FakeEngine:
                     for kind, name in RECORD_PLUGINS
                     if name not in self.lacking
                 ]
-                plugins = pb.PluginList(plugins=found, record_plugins=of_records)
+                plugins = pb.PluginList(
+                    plugins=found, record_plugins=of_records, problems=self.problems
+                )
                 for each in plugins.plugins:
                     each.version = self.versions.get(each.class_name, "1")
                 return pb.EngineReport(plugins=plugins)

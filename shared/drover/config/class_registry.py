@@ -6,6 +6,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from drover.config.near_names import did_you_mean, near_classes
 from drover.config.other_classes import OtherClasses, nearest_class
+from drover.config.plugin_errors import PluginProblem
 from drover.config.plugin_imports import PLUGIN_IMPORTS
 
 
@@ -47,6 +48,11 @@ class ClassRegistry(Generic[ClassT]):
         self._classes: dict[str, type[ClassT]] = {}
         self._own: Sequence[type[ClassT]] | None = None
         self._pending: list[EntryPoint] | None = None
+        self._problems: dict[EntryPoint, PluginProblem] = {}
+
+    def problems(self) -> list[PluginProblem]:
+        """The plugins whose last import failed. Imports nothing."""
+        return [each for _, each in sorted(self._problems.items())]
 
     def find(self, name: str) -> type[ClassT]:
         """The class with this name.
@@ -114,7 +120,9 @@ class ClassRegistry(Generic[ClassT]):
             try:
                 self._add([PLUGIN_IMPORTS.run(f"{entry.name} = {entry.value}", entry.load)])
                 self._pending = [each for each in self._pending if each != entry]
+                self._problems.pop(entry, None)
             except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+                self._problems[entry] = PluginProblem.of(entry, error)
                 fault = f"{type(error).__name__}: {error}"
                 broken.update(dict.fromkeys(_names_of(entry), fault))
         return broken

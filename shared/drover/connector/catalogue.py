@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from drover.config.near_names import did_you_mean, near_classes
 from drover.config.other_products import nearest_connector
-from drover.config.plugin_errors import describe_error
+from drover.config.plugin_errors import PluginProblem, describe_error
 from drover.config.plugin_imports import PLUGIN_IMPORTS
 from drover.config.plugin_modules import module_fault
 from drover.connector.connector import Connector
@@ -24,14 +24,6 @@ _KNOWN_SHOWN_MAX = 20
 
 class PluginNotFoundError(Exception):
     """No connector class has that name; the message lists the known ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class PluginProblem:
-    """An entry point that does not load a connector class, and the reason."""
-
-    entry_point: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +195,7 @@ class _Entry:
             try:
                 loaded = PLUGIN_IMPORTS.run(name, lambda: checked_class(self.point.load()))
             except BaseException as error:  # noqa: BLE001 - a plugin's import may raise anything
-                return PluginProblem(name, describe_error(error))
+                return PluginProblem.of(self.point, error)
             self.names |= {class_name(loaded), *loaded.aliases}
             self.loaded_class = loaded
         return self.loaded_class

@@ -30,13 +30,23 @@ def test_a_plugin_that_some_workers_lack_names_those_that_have_it(
         ],
         worker_ids=["w:1", "w:2"],
         silent_worker_ids=["w:3"],
+        problems=[
+            pb.PluginProblem(
+                package="acme 1", entry_point="A = a:A", message="no module", worker_ids=["w:2"]
+            ),
+            pb.PluginProblem(entry_point="B = b:B", message="no", worker_ids=["w:1", "w:2"]),
+        ],
     )
     cluster.answers["ListPlugins"] = answer
     lines = drover("plugin", "list")[1].splitlines()
     assert lines[0].split()[-3:] == ["LOADED", "ONLY", "ON"]
     assert lines[1].split() == ["a.New", "2", "2023-11-14", "22:13:20", "UTC", "w:1"]
     assert lines[2].split() == ["a.Old", "1", "-"]
-    assert lines[3] == "no answer from w:3"
+    assert lines[3:] == [
+        "not loaded on w:2: A = a:A of acme 1: no module",
+        "not loaded: B = b:B of unknown package: no",
+        "no answer from w:3",
+    ]
     documents = json.loads(drover("plugin", "list", "-o", "json")[1])
     assert [each["workers"] for each in documents] == [["w:1"], ["w:1", "w:2"]]
 

@@ -150,6 +150,7 @@ def test_a_plugin_that_cannot_say_its_settings_is_a_problem_of_the_list() -> Non
     (problem,) = listed.problems
     assert problem.entry_point == f"{MODULE}.Silent"
     assert problem.message == "config_def() failed: OSError: no definition here"
+    assert problem.shown == "config_def() failed: OSError: its text is in the worker's log"
 
 
 def test_the_settings_of_every_connector_are_marked_as_common() -> None:

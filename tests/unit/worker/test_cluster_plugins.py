@@ -57,3 +57,25 @@ def test_a_worker_of_an_earlier_version_lacks_no_transform_as_far_as_is_known() 
 def test_a_worker_that_did_not_respond_is_a_skipped_check() -> None:
     (found,) = faults(w1=listing(), w2=None)
     assert "whether w2 has the classes" in found.description
+
+
+def test_what_failed_to_load_is_listed_once_with_its_workers() -> None:
+    def failing(worker_id: str, *reasons: str) -> pb.ListPluginsResponse:
+        found = listing()
+        for each in reasons:
+            found.problems.add(
+                package="acme 1", entry_point="A = a:A", message=each, worker_ids=[worker_id]
+            )
+        return found
+
+    found = merged(
+        {
+            "w2": failing("w2", "no module"),
+            "w1": failing("w1", "no module", "no symbol"),
+            "w3": failing("w3"),
+        }
+    )
+    assert [(each.message, [*each.worker_ids]) for each in found.problems] == [
+        ("no module", ["w1", "w2"]),
+        ("no symbol", ["w1"]),
+    ]

@@ -8,11 +8,11 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.offset_moves import move_text
 from drover.cli.output.times import iso_time
 from drover_gateway.console.actions import RESUME, STOP, Action, cli_command, grpc_command
-from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
+from drover_gateway.console.connectors_page import CONFIRM, form_value
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.links import connector_url
-from drover_gateway.console.offset_edits import Conflict, Edit, field_of, is_of_sink, readable
+from drover_gateway.console.offset_edits import Conflict, Edit, field_of, readable
 
 EDIT, EDIT_RUN = "/ui/connector/offsets/edit", "/ui/connector/offsets/edit/run"
 MOVE = "/ui/connector/offsets/time"
@@ -50,7 +50,7 @@ def offsets_html(
     else:
         rights = visit.rights
         if rights.may("AlterConnectorOffsets", name):
-            parts.append(_form(visit, name, offsets))
+            parts.append(_form(visit, name, offsets, is_sink=is_sink))
             parts.append(_move_form(visit, name) if is_sink else None)
         else:
             parts.append(_table(offsets) if offsets else _none())
@@ -112,7 +112,7 @@ def confirm_move_html(
     ]
     what = f"{_count(edits)} will be written; the others stay." if edits else "Nothing to change."
     return join(
-        tag("p", "To the first record of each partition at or after ", time_html(time_ms), "."),
+        tag("p", "To the first record of each partition at or after ", tag("b", time), "."),
         tag("p", what),
         _wide("The difference", ("Partition", "Now", "Afterwards", "Change"), rows),
         _write_form(visit, name, edits) if edits else tag("p", _back(name)),
@@ -247,7 +247,7 @@ def _table(offsets: Sequence[pb.ConnectorOffset]) -> Html:
     return _wide("Offsets", ("Partition", "Offset", "End", "Lag"), rows)
 
 
-def _form(visit: Visit, name: str, offsets: Sequence[pb.ConnectorOffset]) -> Html:
+def _form(visit: Visit, name: str, offsets: Sequence[pb.ConnectorOffset], *, is_sink: bool) -> Html:
     rows = []
     for at, each in enumerate(offsets, 1):
         label = f"Offset of {readable(each.partition_json)}"
@@ -278,14 +278,13 @@ def _form(visit: Visit, name: str, offsets: Sequence[pb.ConnectorOffset]) -> Htm
             tag("td", _UNKNOWN, class_="num"),
         )
     )
-    sink = any(is_of_sink(each.partition_json) for each in offsets)
     return tag(
         "section",
         tag("h2", "Edit"),
         tag(
             "p",
-            "An offset is " + ("a number" if sink else "a JSON object") + "; empty removes it. The"
-            " last row adds one. The next page lists the difference; nothing is written before.",
+            f"An offset is {'a number' if is_sink else 'a JSON object'}; empty removes it. The last"
+            " row adds one. The next page lists the difference; nothing is written before.",
         ),
         visit.form(
             EDIT,

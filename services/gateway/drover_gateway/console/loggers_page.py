@@ -48,7 +48,7 @@ def loggers_html(
         changed,
         _silent(found),
         _form(visit, found.loggers, chosen) if may_set else None,
-        search_html("Name contains", LOGGERS, text),
+        search_html("Name contains", LOGGERS, text, class_="plain-filters"),
         table_html("Loggers of all workers", titles, _rows(shown, may_set=may_set))
         if shown
         else notice("empty", "No logger matches", tag("p", tag("a", "Show all", href=LOGGERS))),
@@ -155,6 +155,7 @@ def _form(visit: Visit, loggers: Sequence[pb.Logger], chosen: str) -> Html:
             "Logger",
             tag(
                 "input",
+                type="text",
                 name="logger",
                 value=chosen,
                 list="logger-names",

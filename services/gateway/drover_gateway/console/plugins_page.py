@@ -12,7 +12,7 @@ from drover.errors import DroverError
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import PLUGIN, PLUGINS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
-from drover_gateway.console.parts import search_html
+from drover_gateway.console.parts import search_html, table_html
 
 CONFIRM, RUN = "/ui/plugins/confirm", "/ui/plugins/run"
 _KINDS: Mapping[str, str] = {
@@ -25,6 +25,7 @@ _KINDS: Mapping[str, str] = {
     "": "Of unknown kind",
 }
 _MOVED_SHOWN = 20
+_PROBLEMS_SHOWN = 100
 
 
 def plugins_html(visit: Visit, found: pb.ListPluginsResponse, text: str) -> Html:
@@ -52,6 +53,7 @@ def plugins_html(visit: Visit, found: pb.ListPluginsResponse, text: str) -> Html
     return join(
         search_html("Class contains", PLUGINS, text, class_="plain-filters"),
         _silent(found),
+        _problems(found),
         *(sections or [nothing]),
         _reload_form(visit, found),
         commands(
@@ -62,6 +64,35 @@ def plugins_html(visit: Visit, found: pb.ListPluginsResponse, text: str) -> Html
             ],
         ),
     )
+
+
+def _problems(found: pb.ListPluginsResponse) -> Html | None:
+    """The packages that failed to load."""
+    if not found.problems:
+        return None
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("bdi", each.package or "unknown"), scope="row"),
+            tag("td", tag("bdi", each.entry_point), class_="long"),
+            tag("td", tag("bdi", each.message), class_="text bad"),
+            tag("td", tag("bdi", _places(each, found)), class_="long"),
+        )
+        for each in found.problems[:_PROBLEMS_SHOWN]
+    ]
+    left = len(found.problems) - len(rows)
+    return tag(
+        "section",
+        tag("h2", "Failed to load"),
+        table_html("Plugins that failed to load", ("Package", "Plugin", "Reason", "On"), rows),
+        tag("p", f"{left:,} more are left out.") if left else None,
+        tag("p", "After a repair of the package, reload the plugins.", class_="quiet-note"),
+    )
+
+
+def _places(problem: pb.PluginProblem, found: pb.ListPluginsResponse) -> str:
+    is_everywhere = set(problem.worker_ids) == {*found.worker_ids}
+    return "all workers" if is_everywhere else ", ".join(problem.worker_ids)
 
 
 def confirm_html(visit: Visit, found: pb.ListPluginsResponse, worker_id: str) -> Html:

@@ -1,7 +1,7 @@
 """The plugins of all workers, and plugins that some workers lack."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
@@ -96,6 +96,13 @@ class ClusterPlugins:
             if part.kind == CONVERTER:
                 response.record_plugins.add().CopyFrom(view)
                 response.record_plugins[-1].kind = HEADER_CONVERTER
+        for problem in plugins.problems:
+            response.problems.add(
+                package=problem.package,
+                entry_point=problem.entry_point,
+                message=problem.shown,
+                worker_ids=[self._worker_id],
+            )
         return response
 
 
@@ -127,7 +134,20 @@ def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPlu
         response.record_plugins.append(each)
         if len(worker_ids) < len(listings):
             response.record_plugins[-1].worker_ids.extend(sorted(worker_ids))
+    response.problems.extend(_merged_problems(listings.values()))
     return response
+
+
+def _merged_problems(listings: Iterable[pb.ListPluginsResponse]) -> Iterator[pb.PluginProblem]:
+    """Each problem once, with its workers."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for each in (problem for listing in listings for problem in listing.problems):
+        place = (each.package, each.entry_point, each.message)
+        found.setdefault(place, []).extend(each.worker_ids)
+    for (package, entry_point, message), worker_ids in sorted(found.items()):
+        yield pb.PluginProblem(
+            package=package, entry_point=entry_point, message=message, worker_ids=worker_ids
+        )
 
 
 def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) -> list[Violation]:

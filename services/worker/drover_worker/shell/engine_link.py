@@ -292,10 +292,14 @@ class EngineLink(TopicCommands):
                     pb.EngineCommand(list_plugins=pb.ListPlugins()), self._limits.validate_ms
                 )
                 for problem in report.plugins.problems:
-                    _log.warning("a plugin could not be loaded", why=problem.message)
+                    _log.warning(
+                        "a plugin could not be loaded",
+                        plugin=problem.entry_point,
+                        why=problem.message,
+                    )
                 found = report.plugins
                 self.plugins.set_installed(
-                    found.plugins, found.record_settings, found.record_plugins
+                    found.plugins, found.record_settings, found.record_plugins, found.problems
                 )
         return self.plugins
 

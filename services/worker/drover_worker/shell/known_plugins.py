@@ -28,6 +28,8 @@ class KnownPlugins:
         self._passwords: set[str] = set()
         #: Converters, transforms and predicates.
         self.record_plugins: Sequence[pb.RecordPlugin] = ()
+        #: What the current engine could not load.
+        self.problems: Sequence[pb.PluginProblem] = ()
         #: Whether the current engine has listed its plugins.
         self.listed = False
         #: When the current engine started, in milliseconds since 1970; 0 without an engine.
@@ -70,9 +72,11 @@ class KnownPlugins:
         plugins: Iterable[pb.Plugin],
         record_settings: Iterable[pb.RecordSetting] = (),
         record_plugins: Iterable[pb.RecordPlugin] = (),
+        problems: Iterable[pb.PluginProblem] = (),
     ) -> None:
         """Store the engine's plugin list, and converters and transforms with their settings."""
         self.record_plugins = tuple(record_plugins)
+        self.problems = tuple(problems)
         self._installed = {
             name: plugin for plugin in plugins for name in (plugin.class_name, *plugin.aliases)
         }

@@ -68,6 +68,14 @@ def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABL
     print_table(columns, rows, empty="no plugins")
     if len(set(loads)) == 1 and loads[0]:
         say(f"loaded at {loads[0]}; `drover plugin reload` loads plugins installed since")
+    for problem in answer.problems:
+        where = (
+            ""
+            if set(problem.worker_ids) == {*answer.worker_ids}
+            else (f" on {', '.join(problem.worker_ids)}")
+        )
+        package = problem.package or "unknown package"
+        say(plain(f"not loaded{where}: {problem.entry_point} of {package}: {problem.message}"))
     if answer.silent_worker_ids:
         say(plain(f"no answer from {', '.join(answer.silent_worker_ids)}"))
 

@@ -9,7 +9,7 @@ from typing import Any
 from drover.api.engine.v1 import engine_pb2
 from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import UNDEFINED_GROUP, KeyPlace, places
-from drover.config.plugin_errors import describe_error
+from drover.config.plugin_errors import PluginProblem, describe_error, shown_error
 from drover.config.resolution import Resolution, UnknownProvider, placeholder_providers
 from drover.config.secret_texts import SecretTexts
 from drover.config.url_passwords import URL_PASSWORD_FAULT
@@ -17,7 +17,6 @@ from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, Sour
 from drover.connector.catalogue import (
     SINK,
     InstalledPlugin,
-    PluginProblem,
     PluginRegistry,
     class_name,
     connector_type,
@@ -88,13 +87,24 @@ def encode_plugins(
             answer.plugins.append(_encode_plugin(plugin, not_exactly_once))
         except Exception as error:  # noqa: BLE001 - plugin code; it is listed with its fault
             name = class_name(plugin.connector_class)
-            found.append(PluginProblem(name, f"config_def() failed: {describe_error(error)}"))
-    for problem in found:
-        answer.problems.add(
-            entry_point=_clean(problem.entry_point), message=_clean(problem.message)
-        )
+            found.append(
+                PluginProblem(
+                    name,
+                    f"config_def() failed: {describe_error(error)}",
+                    shown=f"config_def() failed: {shown_error(error)}",
+                )
+            )
     answer.record_settings.extend(_record_settings())
     answer.record_plugins.extend(_record_plugins())
+    # after the listing, which imports them
+    found += [problem for _, registry in _REGISTRIES for problem in registry.problems()]
+    for problem in found:
+        answer.problems.add(
+            entry_point=_clean(problem.entry_point),
+            message=_clean(problem.message),
+            package=_clean(problem.package),
+            shown=_clean(problem.shown),
+        )
     return answer
 
 
