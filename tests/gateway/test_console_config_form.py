@@ -177,6 +177,51 @@ async def test_a_transform_and_a_predicate_are_added_by_their_class(
     assert config["transforms.drop.type"] == "Filter"
 
 
+async def test_an_edited_config_keeps_what_the_form_does_not_change(
+    console: ConsoleClient, worker: RunningWorker, gateway: RunningGateway
+) -> None:
+    transforms = {
+        "transforms": "flat, rename",
+        "transforms.flat.type": "org.apache.kafka.connect.transforms.Flatten$Value",
+        "transforms.rename.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.rename.renames": "STATPIXEL_CM2:EVENT_ID,eventDate:TIMESTAMP",
+    }
+    await put(gateway, "edited", {**DATAGEN, **transforms})
+    page = await console.get(edit("edited"))
+    added = {"new-transforms-class": "InsertField$Value", "new-transforms-name": "at"}
+    page = await fill_in(console, page, EDIT, "check", added)
+    page = await fill_in(
+        console, page, EDIT, "apply", {field("transforms.at.timestamp.field"): "at"}
+    )
+    assert "The config was written." in page.text, page.text
+    assert stored(worker, "edited") == {
+        **DATAGEN,
+        **transforms,
+        "transforms": "flat,rename,at",
+        "transforms.at.type": "InsertField$Value",
+        "transforms.at.timestamp.field": "at",
+    }
+
+
+async def test_a_sink_with_topics_needs_no_pattern_for_topics(console: ConsoleClient) -> None:
+    page = await console.get(f"{NEW}?class=FilesSink&name=pattern")
+    page = await fill_in(console, page, NEW, "validate", {field("topics"): "orders"})
+    notes = f'id="{setting_id("topics.regex")}-n" class="notes"></div>'
+    assert notes in page.html
+    assert f'href="#{setting_id("topics")}-v"' not in page.html
+
+
+@pytest.mark.parametrize("before", [" ", "\n\n", "\t", "\r\n "])
+async def test_a_pasted_config_may_start_with_white_space(
+    console: ConsoleClient, before: str
+) -> None:
+    page = await console.get(f"{NEW}?notation=json")
+    text = before + json.dumps({"name": "pasted", "config": DATAGEN})
+    page = await fill_in(console, page, NEW, "fields", {"text": text})
+    assert page.status == 200, page.text
+    assert dict(form_of(page, NEW).fields)[field("quickstart")] == "orders"
+
+
 async def test_classes_and_topics_are_proposed_also_while_the_user_types(
     console: ConsoleClient,
 ) -> None:

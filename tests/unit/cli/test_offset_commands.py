@@ -198,6 +198,27 @@ def test_a_move_to_a_time_shows_the_difference_and_asks(
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00:00", "2026-01-31T12:00:00Z"),
+        ("2026-01-31 12:00", "2026-01-31T12:00:00Z"),
+        ("2026-01-31", "2026-01-31T00:00:00Z"),
+        ("2026-01-31T12:00:00+05:30", "2026-01-31T06:30:00Z"),
+        ("2026-01-31T12:00:00-03:30", "2026-01-31T15:30:00Z"),
+        ("2026-01-31T12:00:00.123+05:45", "2026-01-31T06:15:00.123Z"),
+    ],
+)
+def test_a_time_has_any_zone_also_one_with_minutes(
+    cluster: FakeCluster, drover: Run, text: str, sent: str
+) -> None:
+    cluster.answers["FindConnectorOffsets"] = pb.FindConnectorOffsetsResponse()
+    code, out, _ = drover("connector", "offsets", "c", "--to-time", text, "--dry-run")
+    assert (code, out.splitlines()[-1]) == (0, "c: nothing to change")
+    assert cluster.requests[-1].start_time.ToJsonString() == sent
+
+
 def test_a_move_to_a_duration_before_now_is_only_shown_with_dry_run(
     cluster: FakeCluster, drover: Run
 ) -> None:

@@ -98,6 +98,8 @@ def confirm_html(visit: Visit, found: pb.ListLoggersResponse, name: str, level: 
         lines.append(tag("li", f"and {left:,} more children"))
     whose = "" if name == ROOT else " and its children"
     text = f"{whose} is set on every worker, until it ends."
+    if name == ROOT:
+        text += " Loggers without an own level get it too."
     noise = tag("p", "DEBUG may write many lines.") if level == "DEBUG" else None
     return join(
         tag("p", "The level of ", tag("bdi", name), text),
