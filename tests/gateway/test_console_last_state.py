@@ -61,9 +61,9 @@ async def test_pages_show_the_last_state_of_their_caller_until_a_worker_answers(
                 assert "The cluster does not answer" in page.text
             assert "c-1" in (await viewer.get("/ui/connectors?part=results")).text
             # nothing is decided on an old state
-            page = await viewer.get("/ui/connectors")
-            action = (("name", form_value("c-1")), ("action", "delete"))
-            assert (await viewer.submit(page, CONFIRM, *action)).status == 503
+            page = await operator.get("/ui/connectors")
+            action = (("name", form_value("c-1")), ("action", "pause"))
+            assert (await operator.submit(page, CONFIRM, *action)).status == 503
             # a caller who has read nothing before does not get another caller's state
             admin.session.cookies.clear()
             page = await admin.get("/ui/connectors")

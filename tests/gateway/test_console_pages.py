@@ -523,7 +523,7 @@ async def check_roles(gateway: RunningGateway) -> None:
     viewer = ConsoleClient(gateway)
     await viewer.sign_in("viewer")
     page = await listed(viewer, "sort=name", ["a-1", "b-1"])
-    assert all(each.buttons == [] for each in page.forms if each.action == CONFIRM)
+    assert CONFIRM not in [each.action for each in page.forms]
     for path in (CONFIRM, RUN):
         refused = await viewer.post_by_hand(path, *named("b-1"), ("action", "delete"))
         assert refused.status == 403

@@ -206,6 +206,11 @@ class ConsoleApplication:
             response = with_cookies(response, self._sessions.cookies(visit.session, secure=secure))
         await send_response(response, send, receive, is_head=is_head)
 
+    @property
+    def routes(self) -> frozenset[tuple[str, str]]:
+        """The methods and paths of its pages."""
+        return frozenset(self._pages)
+
     async def close(self) -> None:
         """End what is in progress without a request."""
         if self._renewals is not None:
@@ -222,11 +227,13 @@ class ConsoleApplication:
             url = CONNECTORS
         elif scope.get("query_string"):
             url += f"?{scope['query_string'].decode('ascii', 'replace')}"
+        session = session or self._sessions.new("", time.time())
         visit = Visit(
-            session=session or self._sessions.new("", time.time()),
+            session=session,
             sessions=self._sessions,
             theme=theme if theme in THEMES else THEMES[0],
             url=url,
+            rights=self._rights.last_known(_caller(scope, session)),
         )
         return visit, is_new
 

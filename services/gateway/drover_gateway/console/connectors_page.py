@@ -264,22 +264,22 @@ async def _table(
         aria_label="Connectors",
         class_="table",
     )
+    actions = [each for each in ACTIONS.values() if visit.rights.may_for_some(each.rpc)]
+    if not actions:
+        return tag("div", table, class_="read-only")
     return visit.form(
         CONFIRM,
         tag("input", type="hidden", name="filter", value=urlencode(filters.fields())),
-        _bulk(visit, len(found), counts_of(found)),
+        _bulk(actions, len(found), counts_of(found)),
         table,
         id="selection",
     )
 
 
-def _bulk(visit: Visit, found: int, counts: Mapping[str, int]) -> Html | None:
+def _bulk(actions: Sequence[Action], found: int, counts: Mapping[str, int]) -> Html:
     """The actions, each with the number of connectors of the list with which it does something;
     ``console.js`` counts the selected ones.
     """
-    actions = [each for each in ACTIONS.values() if visit.rights.may_for_some(each.rpc)]
-    if not actions:
-        return None
     buttons = [
         tag(
             "button",

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -78,12 +79,16 @@ class RightsOfCallers:
         self._workers = workers
         self._known: OrderedDict[bytes, tuple[float, Rights]] = OrderedDict()
 
+    def last_known(self, caller: Caller) -> Rights:
+        """The rights of a caller without a call, for pages that act without a token."""
+        return self._known.get(_key(caller), (0.0, Rights()))[1]
+
     async def of(self, caller: Caller) -> Rights:
         """The rights of a caller; while no worker answers the last known ones."""
         now_s = asyncio.get_running_loop().time()
-        key = hashlib.sha256(caller.token.encode("utf-8", "surrogatepass")).digest()
-        asked_s, rights = self._known.get(key, (0.0, Rights()))
-        if key in self._known and now_s - asked_s < KEPT_S:
+        key = _key(caller)
+        asked_s, rights = self._known.get(key, (-math.inf, Rights()))
+        if now_s - asked_s < KEPT_S:
             return rights
         client = self._workers.client(caller)
         try:
@@ -98,3 +103,7 @@ class RightsOfCallers:
         if len(self._known) > _CALLERS_MAX:
             self._known.popitem(last=False)
         return rights
+
+
+def _key(caller: Caller) -> bytes:
+    return hashlib.sha256(caller.token.encode("utf-8", "surrogatepass")).digest()
