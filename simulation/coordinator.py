@@ -1,14 +1,18 @@
 """The simulated coordinator: the real group machine, and the claims and offsets of ``data.db``."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, cast
 
-from drover.errors import DroverError
+from drover.errors import DroverError, UnavailableError
 from drover.model.claims import ClaimRequest, TaskSet
 from drover.model.group import GroupDescription, WatchedGroup
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets
+from drover.runtime.runtime import Runtime
 from drover_coordinator.core.groups.events import (
     CallAbandoned,
     CheckMember,
@@ -31,21 +35,24 @@ from drover_coordinator.core.groups.events import (
 )
 from drover_coordinator.core.groups.failures import fenced_instance, unknown_member
 from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.records import LogValue
 from drover_coordinator.core.groups.settings import GroupSettings
-from drover_coordinator.core.ownership.machine import OwnershipSettings
-from drover_coordinator.record_codec import decode_record, encode_record
+from drover_coordinator.core.ownership.lease_table import Identity
+from drover_coordinator.core.ownership.machine import Ownership, OwnershipSettings
+from drover_coordinator.sharding.leases import LeaseClient
+from drover_coordinator.sharding.shard_manager import ShardManager
+from drover_coordinator.sharding.shards import Shard, Shards, SingleOwner
 from simulation.data_store import DataStore
 from simulation.disk import Disk
 from simulation.network import Heard, Network, ServerCall, Stream
 from simulation.process import Process
 from simulation.rules import Rules
-from simulation.service import SimulatedRuntime
+from simulation.service import WATCH_QUEUE_MAX, DiskLog, ProcessClock, Served
 from simulation.shard_manager import (
-    GROUPS_LOADING,
+    CheckedOwnership,
     FindCoordinator,
-    GroupRuntime,
-    ShardFence,
-    SimulatedShardManager,
+    SimulatedLeases,
+    open_log,
 )
 from simulation.world import Action, BrokenRuleError
 from tests.support.lease_table import MemoryLeaseTable
@@ -54,6 +61,9 @@ from tests.support.lease_table import MemoryLeaseTable
 JOIN_MARGIN_MS = 100
 LEASE_MS = 1_500
 VALIDATE_EVERY = 4
+OPEN_AGAIN_S = 0.2
+
+GroupRuntime = Served[GroupsMachine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +102,6 @@ class WatchGroup:
     member_id: str
 
 
-@dataclass(slots=True, eq=False)
-class _GroupWatch:
-    """One member's watch; ``last_change`` is None until the first message."""
-
-    stream: Stream
-    runtime: GroupRuntime
-    group_id: str
-    member_id: str
-    watch_id: str
-    last_change: int | None = None
-
-    @property
-    def channels(self) -> tuple[str, str]:
-        """The channels that this watch is subscribed to."""
-        own = member_channel(self.group_id, self.member_id)
-        return watch_channel(self.group_id), own
-
-
 class Coordinator(Process):
     """The process of a coordinator.
 
@@ -121,8 +113,6 @@ class Coordinator(Process):
         table: The leases by which several coordinators divide the shards.
         peers: All coordinators.
     """
-
-    shard_manager: SimulatedShardManager
 
     def __init__(
         self,
@@ -148,46 +138,58 @@ class Coordinator(Process):
             offsets_retention_ms=network.mix.retention_ms,
             offsets_retention_check_ms=2_000,
         )
-        self._watches: dict[str, dict[_GroupWatch, None]] = {}
 
     def started(self) -> None:
         """Read the logs, then serve."""
-        self._watches = {}
         #: By connector: the task set whose predecessors' producers are fenced.
         self._fenced: dict[str, TaskSet] = {}
-        self.shard_manager = SimulatedShardManager(
-            self._network,
-            self,
-            self._make_runtime,
-            self._disks,
-            self._table,
-            self._peers,
-            OwnershipSettings(lease_ms=LEASE_MS),
+        self._served: dict[int, tuple[Shard, GroupRuntime]] = {}
+        clock, count = ProcessClock(self), len(self._disks)
+        self._alone = SingleOwner()
+        self._alone.address = self.name
+        self._shards = Shards(
+            lambda shard: open_log(self._network, self, self._disks[shard]),
+            shard_count=count,
+            settings=self._settings,
+            clock=clock,
+            ownership=self._alone,
         )
-
-    def _make_runtime(
-        self, shard: int, fence: ShardFence | None, on_loaded: Callable[[], None]
-    ) -> GroupRuntime:
-        def end(why: DroverError) -> None:
-            watches = dict.fromkeys(each for some in self._watches.values() for each in some)
-            for watch in watches:
-                if watch.runtime is runtime and self._forget(watch):
-                    watch.stream.fail(why)
-
-        runtime: GroupRuntime = SimulatedRuntime(
+        if self._table is None:
+            self.spawn(self._load_all())
+            return
+        who = Identity(self.name, f"run {self.incarnation}")
+        settings = OwnershipSettings(lease_ms=LEASE_MS)
+        machine: Any = CheckedOwnership(
+            Ownership(
+                address=who.address,
+                incarnation=who.incarnation,
+                shard_count=count,
+                settings=settings,
+            ),
             self,
-            self._disks[shard],
-            GroupsMachine(self._settings),
-            encode=encode_record,
-            decode=decode_record,
-            notify=self._notify,
-            released=self._rules.group_answered,
-            on_loaded=on_loaded,
-            validate_every=VALIDATE_EVERY,
-            fence=fence,
-            on_end=end,
         )
-        return runtime
+        self._shards.ownership = machine
+        leases = SimulatedLeases(self._network, self, who.incarnation, self._table, self._peers)
+        self._manager = ShardManager(
+            machine,
+            LeaseClient(leases, clock),
+            self._shards,
+            who=who,
+            clock=clock,
+            settings=settings,
+        )
+        self._manager.start()
+
+    async def _load_all(self) -> None:
+        for shard in range(len(self._disks)):
+            while True:
+                try:
+                    runtime = await self._shards.open(shard)
+                    break
+                except UnavailableError:
+                    await asyncio.sleep(OPEN_AGAIN_S)
+            await runtime.load()
+            self._alone.loaded.add(shard)
 
     def crashed(self) -> None:
         """The process crashed, perhaps during an append."""
@@ -197,12 +199,34 @@ class Coordinator(Process):
     @property
     def runtimes(self) -> Sequence[GroupRuntime]:
         """The runtimes of the shards that this coordinator serves or loads."""
-        return tuple(self.shard_manager.runtimes.values())
+        return [self._served_by(shard) for shard in self._shards.opened()]
+
+    def _served_by(self, shard: Shard) -> GroupRuntime:
+        served = self._served.get(id(shard))
+        if served is None:
+            disk = cast("DiskLog", shard.log).disk
+            runtime: GroupRuntime = Served(
+                self,
+                disk,
+                shard.machine,
+                shard.runtime,
+                released=self._rules.group_answered,
+                validate_every=VALIDATE_EVERY,
+            )
+            self._served[id(shard)] = served = shard, runtime
+        return served[1]
+
+    def _runtime(self, group_id: str) -> GroupRuntime:
+        """The runtime that serves a group; raises as ``Shards.runtime``."""
+        runtime = self._shards.runtime(group_id)
+        (shard,) = [each for each in self._shards.opened() if each.runtime is runtime]
+        return self._served_by(shard)
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """The group as an operator sees it; None when this coordinator does not serve it."""
-        runtime = self.shard_manager.runtime(group_id)
-        if isinstance(runtime, DroverError):
+        try:
+            runtime = self._runtime(group_id)
+        except DroverError:
             return None
         event = DescribeGroup("describe", group_id)
         (instruction,) = runtime.machine.handle(event, self.now_ms).instructions
@@ -212,18 +236,16 @@ class Coordinator(Process):
 
     def receive(self, call: ServerCall) -> None:
         """A call of the coordinator's API."""
-        request: object = call.request
-        if isinstance(request, FindCoordinator):
-            call.answer(self.shard_manager.owner_of(request.group_id))
-            return
-        group_id: str = request.group_id  # type: ignore[attr-defined]
-        runtime = self.shard_manager.runtime(group_id)
-        if not isinstance(runtime, DroverError):
-            self._serve(call, runtime)
-        elif runtime is GROUPS_LOADING and isinstance(request, Heartbeat):
-            call.answer(False)  # nothing is wrong with the member
-        else:
-            call.answer(runtime)
+        request: Any = call.request
+        try:
+            if isinstance(request, FindCoordinator):
+                call.answer(self._shards.owner_of(request.group_id))
+            elif isinstance(request, Heartbeat) and self._shards.is_loading(request.group_id):
+                call.answer(False)  # nothing is wrong with the member
+            else:
+                self._serve(call, self._runtime(request.group_id))
+        except DroverError as error:
+            call.answer(error)
 
     def _serve(self, call: ServerCall, runtime: GroupRuntime) -> None:
         call_id = call.call_id
@@ -320,58 +342,44 @@ class Coordinator(Process):
 
     def open_stream(self, stream: Stream) -> None:
         """A member watches its group."""
+        stream.on_broken = self.spawn(self._watch(stream)).cancel
+
+    async def _watch(self, stream: Stream) -> None:
+        """As ``WatchGroup`` of the production server."""
         request = stream.request
         assert isinstance(request, WatchGroup)
-        runtime = self.shard_manager.runtime(request.group_id)
-        if isinstance(runtime, DroverError):
-            stream.fail(runtime)
-            return
-        watch_id = f"watch {self.world.next_id()}"
-        watch = _GroupWatch(stream, runtime, request.group_id, request.member_id, watch_id)
-        for channel in watch.channels:
-            self._watches.setdefault(channel, {})[watch] = None
-        stream.on_broken = lambda: self._over(watch, by_server=False)
-
-        def started(answer: object) -> None:
-            if isinstance(answer, DroverError):
-                self._forget(watch)
-                stream.fail(answer)
-                return
-            assert isinstance(answer, WatchStarted)
-            watch.last_change = answer.change
-            stream.push(answer.watched)
-
-        runtime.submit(
-            WatchOpened(watch_id, request.group_id, request.member_id), watch_id, started
-        )
-
-    def _notify(self, channel: str, message: object) -> None:
-        for watch in list(self._watches.get(channel, ())):
-            if isinstance(message, MemberRemoved):
-                if watch.last_change is not None:
-                    watch.stream.fail(_removal(watch, message))
-                    self._over(watch, by_server=True)
-                continue
-            assert isinstance(message, GroupChanged)
-            if watch.last_change is not None and message.change > watch.last_change:
-                watch.last_change = message.change
-                watch.stream.push(message.watched)
-
-    def _over(self, watch: _GroupWatch, *, by_server: bool) -> None:
-        if self._forget(watch):
-            ended = WatchEnded if by_server else MemberStreamBroken
-            watch.runtime.post(ended(watch.group_id, watch.member_id, watch.watch_id))
-
-    def _forget(self, watch: _GroupWatch) -> bool:
-        """Remove a watch; returns whether it existed."""
-        found = [self._watches.get(each, {}).pop(watch, watch) is None for each in watch.channels]
-        return any(found)
+        group_id, member_id = request.group_id, request.member_id
+        opened = WatchOpened(f"watch {self.world.next_id()}", group_id, member_id)
+        ended: type[WatchEnded | MemberStreamBroken] = MemberStreamBroken
+        runtime: Runtime[LogValue] | None = None
+        try:
+            runtime = self._shards.runtime(group_id)
+            own = member_channel(group_id, member_id)
+            with runtime.watch(watch_channel(group_id), WATCH_QUEUE_MAX, also=[own]) as watcher:
+                started = await runtime.submit(opened, call_id=opened.call_id)
+                assert isinstance(started, WatchStarted)
+                last_change = started.change
+                stream.push(started.watched)
+                async for message in watcher:
+                    if isinstance(message, MemberRemoved):
+                        raise _removal(group_id, member_id, message)
+                    assert isinstance(message, GroupChanged)
+                    if message.change > last_change:
+                        last_change = message.change
+                        stream.push(message.watched)
+        except DroverError as error:
+            ended = WatchEnded
+            stream.fail(error)
+        finally:
+            if runtime is not None:
+                with suppress(DroverError):  # the runtime is closing, and so are its watches
+                    runtime.post_nowait(ended(group_id, member_id, opened.call_id))
 
 
-def _removal(watch: _GroupWatch, message: MemberRemoved) -> DroverError:
+def _removal(group_id: str, member_id: str, message: MemberRemoved) -> DroverError:
     if message.fenced_instance_id is not None:
-        return fenced_instance(watch.group_id, watch.member_id, message.fenced_instance_id)
-    return unknown_member(watch.group_id, watch.member_id)
+        return fenced_instance(group_id, member_id, message.fenced_instance_id)
+    return unknown_member(group_id, member_id)
 
 
 __all__ = [

@@ -14,13 +14,13 @@ from drover.machine import Complete
 from drover.model.claims import ClaimRequest
 from drover.model.group import Joined
 from drover.model.ids import Term
+from drover.runtime.runtime import Runtime
 from drover_coordinator.core.groups import fencing
 from drover_coordinator.core.groups.group import Group
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.protocol import Assignment
 from simulation.network import Heard
 from simulation.publishing_task import PublishingTask
-from simulation.service import SimulatedRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Bug:
 
 
 _grant = claims.grant
-_decide = SimulatedRuntime._decide
+_decide = Runtime._decide
 _ended = TaskProtocol.ended
 
 
@@ -59,12 +59,12 @@ def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:
     _decide(runtime, event, call_id)
     if runtime._in_flight is None:
         return
-    for instruction in runtime._in_flight.outcome.instructions:
-        joined = isinstance(instruction, Complete) and isinstance(instruction.response, Joined)
-        waiting = runtime._calls.pop(instruction.call_id, None) if joined else None
-        if waiting is not None:
-            runtime._released(waiting.event, instruction.response)
-            waiting.heard(instruction.response)
+    joins = [
+        instruction
+        for instruction in runtime._in_flight.outcome.instructions
+        if isinstance(instruction, Complete) and isinstance(instruction.response, Joined)
+    ]
+    runtime._delivery.release(joins)
 
 
 def _refuse_no_generation(
@@ -135,7 +135,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "told-before-durable": Bug(
         "a generation is durable before any member hears of it",
-        "simulation.service.SimulatedRuntime._decide",
+        "drover.runtime.runtime.Runtime._decide",
         _decide_and_tell,
     ),
     "any-epoch": Bug(

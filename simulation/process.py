@@ -5,11 +5,13 @@ process does nothing; messages and timers that are due during the pause are deli
 messages in order, timers anywhere between them.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drover.runtime.timers import Timers
+from simulation.loop import ProcessLoop
 from simulation.world import Action, World
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Process:
         self.served: dict[int, ServerCall] = {}
         self.streams: dict[Stream, None] = {}
         self.calls: dict[Call, None] = {}
+        self.loop = ProcessLoop.of(self)
         self._offset_ms = 0
         self._pace = 1.0
 
@@ -50,10 +53,12 @@ class Process:
         world = self.world
         self.alive = True
         self.incarnation += 1
+        self.loop = ProcessLoop.of(self)
         self._offset_ms = world.between(-CLOCK_OFFSET_MAX_MS, CLOCK_OFFSET_MAX_MS)
         self._pace = 1 + world.between(-DRIFT_MAX_PERMILLE, DRIFT_MAX_PERMILLE) / 1000
         world.tell((self.name,), "{} starts", self.name)
-        self.started()
+        with self.loop.running():
+            self.started()
 
     def crash(self, why: str = "crashes") -> None:
         """Lose all memory; peers see their connections break."""
@@ -61,6 +66,7 @@ class Process:
         self.alive = False
         self.paused = False
         self._held.clear()
+        self.loop.crash()
         served, self.served = self.served, {}
         streams, self.streams = self.streams, {}
         calls, self.calls = self.calls, {}
@@ -95,6 +101,10 @@ class Process:
         if incarnation == self.incarnation and pause_id == self._pause_id:
             self.resume()
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run a coroutine; it ends with the incarnation."""
+        return self.loop.create_task(work)
+
     def started(self) -> None:
         """Called at the start of an incarnation."""
 
@@ -127,7 +137,8 @@ class Process:
         if self.paused:
             self._held.append((incarnation, is_timer, action))
         else:
-            action()
+            with self.loop.running():
+                action()
 
 
 class ProcessTimers:

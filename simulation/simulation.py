@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from simulation.breaker import Breaker
 from simulation.cluster import Cluster
 from simulation.health import failed_connectors, missing
+from simulation.logs import quiet_logs
 from simulation.mix import draw_mix
 from simulation.operators import Drainer
 from simulation.world import START_MS, STORY_LENGTH, BrokenRuleError, World
@@ -79,6 +80,13 @@ class Simulation:
         Raises:
             SimulationError: A rule was broken, or the cluster did not heal.
         """
+        with quiet_logs():
+            try:
+                return self._run()
+            finally:
+                self.world.close()
+
+    def _run(self) -> Summary:
         try:
             self.world.run(START_MS + self._mix.faults_ms)
             self._breaker.active = False

@@ -9,6 +9,7 @@ from drover.log.log import LogRecord, StoredRecord
 from drover.model.config import ConfigEvent
 from drover.model.ids import Term
 from drover.model.status import StatusEvent
+from drover.runtime.runtime import APPLIED_CHANNEL, Runtime
 from drover_config_store.core import records as config_records
 from drover_config_store.core.events import (
     DeleteConnector,
@@ -27,7 +28,7 @@ from simulation.disk import Disk
 from simulation.network import Network, ServerCall, Stream
 from simulation.process import Process
 from simulation.rules import Rules
-from simulation.service import LOADING, SimulatedRuntime
+from simulation.service import LOADING, WATCH_QUEUE_MAX, DiskLog, ProcessClock, Served
 from simulation.world import BrokenRuleError
 
 MachineT = TypeVar("MachineT", ConfigMachine, StatusMachine)
@@ -71,7 +72,7 @@ class ClaimWriter:
 class Store(Process, Generic[MachineT]):
     """The common part of the two stores: snapshots and watches."""
 
-    runtime: SimulatedRuntime[MachineT]
+    runtime: Served[MachineT]
 
     def __init__(self, network: Network, name: str, rules: Rules, disk: Disk) -> None:
         super().__init__(network.world, name)
@@ -87,7 +88,7 @@ class Store(Process, Generic[MachineT]):
         self.disk.process_crashed(self)
 
     @property
-    def runtimes(self) -> Sequence[SimulatedRuntime[Any]]:
+    def runtimes(self) -> Sequence[Served[Any]]:
         """The store's one runtime."""
         return (self.runtime,)
 
@@ -101,10 +102,17 @@ class Store(Process, Generic[MachineT]):
         stream.on_broken = lambda: self._watches.pop(stream, None)
         self._tell(stream, created=True)
 
-    def changed(self, channel: str, message: object) -> None:
-        """The log has grown."""
-        for stream in list(self._watches):
-            self._tell(stream)
+    async def serve(self) -> None:
+        """Read the log, then send its changes."""
+        await self.runtime.load()
+        self.loaded()
+        with self.runtime.runtime.watch(APPLIED_CHANNEL, WATCH_QUEUE_MAX) as applied:
+            async for _ in applied:
+                for stream in list(self._watches):
+                    self._tell(stream)
+
+    def loaded(self) -> None:
+        """The log has been read."""
 
     def _tell(self, stream: Stream, *, created: bool = False) -> None:
         history = self.runtime.machine.history
@@ -126,17 +134,21 @@ class ConfigStore(Store[ConfigMachine]):
 
     def started(self) -> None:
         """Read the log, then serve."""
-        self.runtime = SimulatedRuntime(
-            self,
-            self.disk,
-            ConfigMachine(),
+        machine = ConfigMachine()
+        runtime = Runtime(
+            machine,
+            DiskLog(self, self.disk),
             encode=lambda record: LogRecord(*config_records.encode(record)),
             decode=_decode_config,
-            notify=self.changed,
-            released=lambda event, response: None,
-            on_loaded=self.check,
-            validate_every=VALIDATE_EVERY,
+            clock=ProcessClock(self),
+            name=self.name,
         )
+        self.runtime = Served(self, self.disk, machine, runtime, validate_every=VALIDATE_EVERY)
+        self.spawn(self.serve())
+
+    def loaded(self) -> None:
+        """The log has been read."""
+        self.check()
 
     def check(self) -> None:
         """Compare the state that the store serves with the durable records."""
@@ -184,16 +196,17 @@ class StatusStore(Store[StatusMachine]):
 
     def started(self) -> None:
         """Read the log, then serve."""
-        self.runtime = SimulatedRuntime(
-            self,
-            self.disk,
-            StatusMachine(),
+        machine = StatusMachine()
+        runtime = Runtime(
+            machine,
+            DiskLog(self, self.disk),
             encode=encode_status_record,
             decode=_decode_status,
-            notify=self.changed,
-            released=lambda event, response: None,
-            validate_every=VALIDATE_EVERY,
+            clock=ProcessClock(self),
+            name=self.name,
         )
+        self.runtime = Served(self, self.disk, machine, runtime, validate_every=VALIDATE_EVERY)
+        self.spawn(self.serve())
 
     def receive(self, call: ServerCall) -> None:
         """A call of the status store's API."""

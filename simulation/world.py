@@ -5,6 +5,10 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulation.loop import ProcessLoop
 
 START_MS = 1_000_000
 STORY_LENGTH = 50_000
@@ -19,6 +23,11 @@ class BrokenRuleError(AssertionError):
         super().__init__(f"{rule}: {what}")
         self.rule = rule
         self.items = tuple(map(str, items))
+        _raised.append(self)
+
+
+#: Broken rules: production code that runs in the simulation may catch the exception.
+_raised: list[BrokenRuleError] = []
 
 
 class World:
@@ -32,6 +41,9 @@ class World:
         self.random = random.Random(seed)
         self.now_ms = START_MS
         self.step_count = 0
+        #: The event loops of all incarnations of all processes.
+        self.loops: list[ProcessLoop] = []
+        _raised.clear()
         self._actions: list[tuple[int, int, Action]] = []
         self._action_count = 0
         self._ids = itertools.count(1)
@@ -63,10 +75,19 @@ class World:
             self.now_ms, _, action = heapq.heappop(actions)
             self.step_count += 1
             action()
+            if _raised:
+                raise _raised[0]
             if is_done is not None and is_done():
                 return True
         self.now_ms = max(self.now_ms, until_ms)
         return is_done is not None and is_done()
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        for loop in self.loops:
+            loop.dispose()
+        self.loops.clear()
+        _raised.clear()
 
     def tell(self, items: tuple[object, ...], text: str, *arguments: object) -> None:
         """Add to the story of ``items``; ``text`` is formatted only if it is ever shown."""
