@@ -6,10 +6,11 @@ publishes through its own producer (``publishing_task.py``). The herder abandons
 the stop timeout; the task keeps running until its stale claim fences it.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
 from drover.model.config import ConfigMap
@@ -17,7 +18,6 @@ from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from drover_worker.core import events, instructions
 from simulation.brokers import Batch
-from simulation.coordinator import FetchOffsets
 from simulation.data_store import (
     DataStore,
     committed_offset,
@@ -156,6 +156,8 @@ class Engine(Process):
         self.connectors: dict[str, instructions.StartConnector] = {}
         self.tasks: dict[TaskId, SimulatedTask] = {}
         self._answers: dict[int, Callable[[object], None]] = {}
+        #: Its own calls to the worker.
+        self._calls: dict[int, Heard] = {}
         self._inbox: deque[tuple[Command, Heard]] = deque()
         #: when each connector's or task's last queued command completes
         self._free_at_ms: dict[object, int] = {}
@@ -165,7 +167,7 @@ class Engine(Process):
     def started(self) -> None:
         """Start Spark."""
         self.ready = False
-        self.connectors, self.tasks, self._answers = {}, {}, {}
+        self.connectors, self.tasks, self._answers, self._calls = {}, {}, {}, {}
         self._free_at_ms = {}
         self._inbox.clear()
         self.after(self.world.between(100, 1_500), self._be_ready)
@@ -176,7 +178,9 @@ class Engine(Process):
         answers, self._answers = self._answers, {}
         worker = self._worker
         if worker.alive:
-            worker.deliver(1, partial(worker.engine_lost, list(answers.values())))
+            for heard in answers.values():
+                worker.deliver(1, partial(heard, ENGINE_GONE))
+            worker.deliver(1, worker.engine_lost)
             worker.deliver(self.world.between(50, 1_000), self._start_again)
 
     def _start_again(self) -> None:
@@ -192,25 +196,25 @@ class Engine(Process):
         self._worker.deliver(1, partial(self._worker.post, event))
 
     def commit(self, commit: TaskOffsets, heard: Heard) -> None:
-        """Commit a sink's offsets through the worker."""
-        worker = self._worker
-        incarnation = self.incarnation
-
-        def answered(result: object) -> None:
-            self.world.after(1, partial(self.wake, incarnation, partial(heard, result)))
-
-        worker.deliver(1, partial(worker.committer.commit, commit, answered))
+        """Commit a task's offsets through the worker."""
+        worker, call_id = self._worker, self._call(heard)
+        worker.deliver(1, lambda: worker.committer.commit(call_id, commit))
 
     def fetch(self, connector: str, heard: Heard) -> None:
         """Read a connector's committed offsets."""
-        worker = self._worker
-        incarnation = self.incarnation
+        worker, call_id = self._worker, self._call(heard)
+        worker.deliver(1, lambda: worker.fetcher.fetch(call_id, connector))
 
-        def answered(result: object) -> None:
-            self.world.after(1, partial(self.wake, incarnation, partial(heard, result)))
+    def _call(self, heard: Heard) -> int:
+        call_id = self.world.next_id()
+        self._calls[call_id] = heard
+        return call_id
 
-        wanted = FetchOffsets(worker.group_id, connector)
-        worker.deliver(1, partial(worker.call_group, wanted, answered))
+    def answered(self, call_id: int, result: object) -> None:
+        """The worker answers a call."""
+        heard = self._calls.pop(call_id, None)
+        if heard is not None:
+            heard(result)
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -315,3 +319,21 @@ def task_configs(config: ConfigMap, tasks_max: int) -> list[dict[str, str]]:
         }
         for index in range(count)
     ]
+
+
+class EngineLink:
+    """A worker's access to its engine, with the methods of ``drover_worker.shell.engine_link``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.validate_config = self.start_connector = self.stop_connector = self._command
+        self.generate_task_configs = self.start_task = self._command
+        self.set_task_paused = self.stop_task = self._command
+
+    async def _command(self, command: Command) -> events.HerderEvent:
+        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._engine.command(command, result.set_result)
+        found = await result
+        if isinstance(found, DroverError):
+            raise found.with_traceback(None)
+        return cast("events.HerderEvent", found)

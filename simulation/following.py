@@ -36,10 +36,10 @@ class Following:
         timeout_ms: int,
         retry: bool = True,
         in_order: bool = False,
-    ) -> None:
+    ) -> "Call | _LedCall":
         """Call the owner of a group."""
         if len(self.addresses) == 1:
-            Call(
+            return Call(
                 self.network,
                 self.process,
                 self.addresses[0],
@@ -49,8 +49,7 @@ class Following:
                 retry=retry,
                 in_order=in_order,
             )
-        else:
-            _LedCall(self, group_id, request, heard, timeout_ms, retry=retry, in_order=in_order)
+        return _LedCall(self, group_id, request, heard, timeout_ms, retry=retry, in_order=in_order)
 
     def stream(
         self,
@@ -133,6 +132,12 @@ class _LedCall:
         self._try = 0
         self._call: Call | None = None
         self._lead()
+
+    def cancel(self) -> None:
+        """Cancel the call; no result is delivered."""
+        self._try += 1
+        if self._call is not None:
+            self._call.cancel()
 
     def _left_ms(self) -> int:
         return self._deadline_ms - self._following.process.now_ms

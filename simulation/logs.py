@@ -29,7 +29,11 @@ def quiet_logs() -> Iterator[None]:
 def _only_defects(logger: object, method: str, event: Any) -> Any:
     found = event.get("exc_info")
     if found:
-        where = "".join(traceback.format_exception(found)[-4:]) if isinstance(found, BaseException) else ""
+        where = (
+            "".join(traceback.format_exception(found)[-4:])
+            if isinstance(found, BaseException)
+            else ""
+        )
         where = where or traceback.format_exc(limit=-4)
         raise BrokenRuleError("nothing crashes", f"{event.get('event')}\n{where}")
     raise structlog.DropEvent

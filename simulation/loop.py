@@ -12,7 +12,7 @@ import asyncio
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Finished tasks are forgotten when there are this many.
 _TASKS_MAX = 500
+_DISPOSE_TRIES = 3
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
@@ -35,6 +36,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._scheduled = False
         self._closed = False
+        self._disposing = False
         #: All tasks that may be unfinished, so that none is collected before the end.
         self._tasks: list[asyncio.Task[Any]] = []
         process.world.loops.append(self)
@@ -62,12 +64,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def dispose(self) -> None:
         """At the end of the simulation: let the unfinished tasks end without an effect."""
         self.crash()
+        self._disposing = True
         with self.running():
-            for task in self._tasks:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    with suppress(BaseException):
-                        task.get_coro().close()
+            for _ in range(_DISPOSE_TRIES):  # a task may start others at its end
+                for task in self._tasks:
+                    task.cancel()
+                while self._ready:
+                    self._ready.popleft()._run()
+        self._disposing = False
         self._tasks.clear()
 
     # --- asyncio.AbstractEventLoop -----------------------------------------------------------
@@ -81,9 +85,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         """Run a callback in the next round."""
         handle = asyncio.Handle(callback, args, self, context)
-        if not self._closed:
+        if not self._closed or self._disposing:
             self._ready.append(handle)
-            if not self._scheduled:
+            if not self._scheduled and not self._closed:
                 self._scheduled = True
                 self._process.world.after(0, self._wake)
         return handle

@@ -60,7 +60,7 @@ class PublishingTask(SimulatedTask):
         self._ask(partial(self._brokers.init, self.task, self.claim), heard)
 
     def _check_claim(self, heard: Heard) -> None:
-        self._engine.commit(TaskOffsets(self.task, self.claim, ()), heard)
+        self._engine.commit(TaskOffsets(self.task, self.claim, (), own_producer=True), heard)
 
     def _fetch(self, heard: Heard) -> None:
         self._engine.fetch(self.task.connector, heard)

@@ -1,5 +1,6 @@
 """One simulated lifetime of a cluster: a safety phase with faults, then a liveness phase."""
 
+import random
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -81,10 +82,13 @@ class Simulation:
             SimulationError: A rule was broken, or the cluster did not heal.
         """
         with quiet_logs():
+            state = random.getstate()
+            random.seed(self.seed)  # production code draws the length of its pauses from it
             try:
                 return self._run()
             finally:
                 self.world.close()
+                random.setstate(state)
 
     def _run(self) -> Summary:
         try:

@@ -1,49 +1,59 @@
-"""The simulated worker: the real herder in a simulated shell that executes its instructions.
+"""The simulated worker: the production herder and its shell, on simulated services.
 
-The shell does what ``drover_worker`` does: executor, herder loop, request forwarding, the mirrors
-of the stores, the status writer and the offset committer.
+Real: the herder and its loop, the instruction runner, the status writer, the committer and the
+fetcher of offsets, the loops that follow the stores. Simulated: the clients of the services, the
+engine, and the forwarding of calls between workers.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
+from drover.client.watch import SnapshotRead, follow
 from drover.errors import (
     DeadlineExceededError,
     DroverError,
     FailedPreconditionError,
-    NotFoundError,
     Reason,
     UnavailableError,
 )
-from drover.machine import CancelTimer, Complete, Fail, SetTimer
-from drover.model.config import ConfigEvent, ConfigSnapshot
-from drover.model.group import WatchedGroup
-from drover.model.status import StatusEvent, StatusSnapshot
+from drover.model.offsets import CommitResult, CommittedOffset
 from drover_worker.core import events, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
-from drover_worker.core.instructions import Halt, HerderInstruction
 from drover_worker.core.rebalance.stage import Stage
-from simulation.coordinator import WatchGroup
+from drover_worker.shell.herder_loop import HerderLoop
+from drover_worker.shell.instruction_runner import InstructionRunner
+from drover_worker.shell.offset_committer import OffsetCommitter
+from drover_worker.shell.offset_fetcher import OffsetFetcher
+from drover_worker.shell.status_writer import StatusWriter
+from simulation.clients import (
+    ConfigStoreClient,
+    Coordinators,
+    OtherWorkers,
+    StatusStoreClient,
+    asked,
+)
 from simulation.data_store import DataStore
-from simulation.engine import Engine
-from simulation.following import Following, LedStream
-from simulation.instruction_runner import carry_out
-from simulation.network import Call, Heard, Network, ServerCall
-from simulation.process import Process, ProcessTimers
+from simulation.engine import Engine, EngineLink
+from simulation.following import Following
+from simulation.network import Call, Network, ServerCall
+from simulation.process import Process
 from simulation.rules import Rules
-from simulation.shell import CALL_TIMEOUT_MS, Mirror, OffsetCommitter, StatusWriter
+from simulation.service import ProcessClock
 from simulation.world import BrokenRuleError
 
 GROUP = "workers"
 REBALANCE_TIMEOUT_MS = 6_000
-ANSWER_MARGIN_MS = 200
 HOP_MARGIN_MS = 100
 RETRY_FIRST_MS = 100
 RETRY_MAX_MS = 1_000
-WATCH_BACKOFF_MS = (100, 300)
 STOP_TIMEOUT_MS = 4_000
+#: Longer than the deadline of every request to a herder.
+REQUEST_MAX_MS = 8_000
 
 TOO_LATE = DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "the worker did not finish in time")
 
@@ -135,18 +145,42 @@ class Worker(Process):
         #: The leader's config offset at assignment, by generation.
         self.assigned_offsets: dict[int, int] = {}
         self.halted = False
-        self._watch: LedStream | None = None
-        self._watched_member = ""
-        self._watch_count = 0
-        self._requests: dict[str, tuple[int, Heard]] = {}
-        self._answered: set[str] = set()
-        self._timers = ProcessTimers(self, self._on_due)
-        self.offset_waiters: list[tuple[int, Heard]] = []
         self.following = Following(self.network, self, self._coordinators)
-        self.statuses: StatusWriter = StatusWriter(self)
-        self.committer: OffsetCommitter = OffsetCommitter(self)
-        Mirror(self, "config-store", self._configs_loaded, self._configs_changed)
-        Mirror(self, "status-store", self._statuses_loaded, self._statuses_changed)
+        coordinators: Any = Coordinators(self)
+        config_store: Any = ConfigStoreClient(self)
+        status_store: Any = StatusStoreClient(self)
+        others: Any = OtherWorkers(self)
+        link: Any = EngineLink(self.engine)
+        settings: Any = SimpleNamespace(
+            group_id=GROUP,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            heartbeat_interval_ms=self._settings.heartbeat_interval_ms,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+        )
+        self._loop = _CheckedLoop(self)
+        self._stage = self.herder.membership.stage
+        self.committer = OffsetCommitter(coordinators, GROUP, self._answer_commit)
+        self.fetcher = OffsetFetcher(coordinators, GROUP, self._answer_fetch)
+        self.statuses = StatusWriter(status_store, writer=f"{self.name}-{self.incarnation}")
+        runner = InstructionRunner(
+            settings=settings,
+            worker_id=self.name,
+            loop=self._loop,
+            coordinator=coordinators,
+            config_store=config_store,
+            workers=others,
+            engine=link,
+            statuses=self.statuses,
+            status_store=status_store,
+            random_bytes=self.world.random.randbytes,
+        )
+        self._loop.start(runner.run)
+        self._loop.observe(self._look)
+        self.spawn(self._mirror_configs(config_store))
+        self.spawn(self._mirror_statuses(status_store))
+        self.spawn(self.statuses.run())
+        self.spawn(self.committer.run())
+        self.spawn(self._end_when_halted())
         self.engine.start()
 
     def _new_herder(self) -> Herder:
@@ -157,64 +191,52 @@ class Worker(Process):
         if self.engine.alive:
             self.engine.crash("ends with its herder")
 
-    def engine_lost(self, unanswered: list[Heard]) -> None:
+    def engine_lost(self) -> None:
         """The engine ended."""
-        self.committer.forget()
+        self.committer.forget(lambda call_id: False)
+        self.fetcher.forget(lambda call_id: False)
         self.post(events.EngineLost("it was killed"))
-        for heard in unanswered:
-            heard(UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine ended"))
 
     def stop(self) -> None:
         """Stop gracefully, within a time limit."""
         self.world.tell((self.name,), "{} is asked to end", self.name)
         self.after(STOP_TIMEOUT_MS, self._end)
-        self.post(events.StopRequested())
+        self.deliver(0, partial(self.post, events.StopRequested()))
 
     def _end(self) -> None:
         self.crash("ends")
+
+    async def _end_when_halted(self) -> None:
+        await self._loop.halted.wait()
+        await self.statuses.wait_idle()
+        self._end()
+
+    async def _answer_commit(self, call_id: int, result: CommitResult) -> None:
+        self.engine.deliver(1, partial(self.engine.answered, call_id, result))
+
+    async def _answer_fetch(self, call_id: int, offsets: Sequence[CommittedOffset]) -> None:
+        self.engine.deliver(1, partial(self.engine.answered, call_id, list(offsets)))
 
     # --- the herder --------------------------------------------------------------------------
 
     def post(self, event: events.HerderEvent) -> None:
         """Post an event to the herder."""
+        self._loop.post(event)
+
+    def _look(self, event: events.HerderEvent) -> None:
+        """Check the herder after each event."""
         herder = self.herder
-        stage = herder.membership.stage
-        instructions = herder.step(event, self.now_ms)
         try:
             herder.validate()
         except AssertionError as error:
             raise BrokenRuleError(
                 "a machine's invariants hold", f"{type(event).__name__}: {error}", self.name
             ) from error
-        if herder.membership.stage is not stage:
+        if herder.membership.stage is not self._stage:
+            self._stage = herder.membership.stage
             self._tell_stage()
         if herder.context.view.loaded:
             self.rules.view_moved(self, herder.context.view.offset)
-        for instruction in instructions:
-            self._execute(instruction)
-        if self.offset_waiters and herder.context.view.loaded:
-            self._wake_offset_waiters()
-
-    def _execute(self, instruction: HerderInstruction) -> None:
-        match instruction:
-            case SetTimer(key, deadline_ms, event):
-                self._timers.set(key, deadline_ms, event)
-            case CancelTimer(key):
-                self._timers.cancel(key)
-            case Complete(call_id, response):
-                self._request_answered(call_id, response)
-            case Fail(call_id, error):
-                self._request_answered(call_id, error)
-            case Halt():
-                self.halted = True
-                self._end_when_idle()
-            case _:
-                carry_out(self, instruction)
-
-    def _on_due(self) -> None:
-        while (event := self._timers.pop_due()) is not None:
-            self.post(event)  # type: ignore[arg-type]
-        self._timers.arm()
 
     def _tell_stage(self) -> None:
         membership, context = self.herder.membership, self.herder.context
@@ -227,100 +249,19 @@ class Worker(Process):
             context.generation,
         )
 
-    def _end_when_idle(self) -> None:
-        if self.statuses.idle:
-            self._end()
-        else:
-            self.after(50, self._end_when_idle)
+    async def _mirror_configs(self, store: ConfigStoreClient) -> None:
+        async for read in follow(store, name="config-store"):
+            if isinstance(read, SnapshotRead):
+                self.post(events.ConfigsLoaded(read.snapshot))
+            else:
+                self.post(events.ConfigsChanged(read.events, read.end_offset))
 
-    def call(
-        self,
-        server: str,
-        request: object,
-        heard: Heard,
-        *,
-        timeout_ms: int = CALL_TIMEOUT_MS,
-        retry: bool = True,
-        renew: Callable[[], object] | None = None,
-    ) -> None:
-        """Call a service or another worker; see Call."""
-        Call(
-            self.network,
-            self,
-            server,
-            request,
-            heard,
-            timeout_ms=timeout_ms,
-            retry=retry,
-            renew=renew,
-        )
-
-    def call_group(
-        self,
-        request: object,
-        heard: Heard,
-        *,
-        timeout_ms: int = CALL_TIMEOUT_MS,
-        retry: bool = True,
-    ) -> None:
-        """Call the coordinator that owns the workers' group."""
-        self.following.call(GROUP, request, heard, timeout_ms=timeout_ms, retry=retry)
-
-    # --- views -------------------------------------------------------------------------------
-
-    def _configs_loaded(self, snapshot: object) -> None:
-        assert isinstance(snapshot, ConfigSnapshot)
-        self.post(events.ConfigsLoaded(snapshot))
-
-    def _configs_changed(self, changes: object, end_offset: int) -> None:
-        found: list[ConfigEvent] = changes  # type: ignore[assignment]
-        self.post(events.ConfigsChanged(found, end_offset))
-
-    def _statuses_loaded(self, snapshot: object) -> None:
-        assert isinstance(snapshot, StatusSnapshot)
-        self.post(events.StatusesLoaded(snapshot))
-
-    def _statuses_changed(self, changes: object, end_offset: int) -> None:
-        found: list[StatusEvent] = changes  # type: ignore[assignment]
-        self.post(events.StatusesChanged(found))
-
-    def _wake_offset_waiters(self) -> None:
-        offset = self.herder.context.view.offset
-        ready = [heard for wanted, heard in self.offset_waiters if wanted <= offset]
-        if ready:
-            self.offset_waiters = [each for each in self.offset_waiters if each[0] > offset]
-            for heard in ready:
-                heard(None)
-
-    # --- the group's watch -------------------------------------------------------------------
-
-    def watch_group(self, member_id: str) -> None:
-        """Watch as this member; replaces an earlier watch."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        self._watch_count += 1
-        self._watched_member = member_id
-        if member_id:
-            self._follow_group(self._watch_count)
-
-    def _follow_group(self, watch: int) -> None:
-        if watch != self._watch_count:
-            return
-        member_id = self._watched_member
-
-        def changed(message: object) -> None:
-            assert isinstance(message, WatchedGroup)
-            self.rules.generation_seen(self, "watch", GROUP, message.generation)
-            pushed = events.GroupPushed(member_id, message.generation, message.rejoin_needed)
-            self.post(pushed)
-
-        def ended(error: DroverError) -> None:
-            if not isinstance(error, NotFoundError):
-                pause_ms = self.world.between(*WATCH_BACKOFF_MS)
-                self.after(pause_ms, partial(self._follow_group, watch))
-
-        self._watch = self.following.stream(GROUP, WatchGroup(GROUP, member_id), changed, ended)
+    async def _mirror_statuses(self, store: StatusStoreClient) -> None:
+        async for read in follow(store, name="status-store"):
+            if isinstance(read, SnapshotRead):
+                self.post(events.StatusesLoaded(read.snapshot))
+            else:
+                self.post(events.StatusesChanged(read.events))
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -328,120 +269,96 @@ class Worker(Process):
         """A call of a client or another worker."""
         match call.request:
             case Admin(request):
-                _CarriedCall(self, call, request)
+                self._serve(call, self._carry(call, request))
             case Signed(asked, signature):
-                refusal = self._refusal(asked, signature)
-                if refusal is not None:
-                    call.answer(refusal)
-                elif isinstance(asked, Forward):
-                    self._answer_here(call, asked.request, asked.hop_count, call.timeout_ms)
-                else:
-                    self.request(call, asked, 0, call.timeout_ms, call.answer)
+                self._serve(call, self._serve_signed(call, asked, signature))
             case unknown:
                 raise BrokenRuleError("calls are known", str(unknown), self.name)
 
-    def call_worker(
+    def _serve(self, call: ServerCall, work: Coroutine[Any, Any, object]) -> None:
+        async def answer() -> None:
+            try:
+                call.answer(await work)
+            except DroverError as error:
+                call.answer(error)
+
+        call.on_cancel = self.spawn(answer()).cancel
+
+    async def _serve_signed(self, call: ServerCall, asked: object, signature: str) -> object:
+        self._check(asked, signature)
+        if isinstance(asked, Forward):
+            return await self._try(call, asked.request, asked.hop_count, call.timeout_ms)
+        assert isinstance(asked, requests.SubmitTaskConfigs)
+        return await self._loop.request(asked, timeout_s=call.timeout_ms / 1000)
+
+    async def _carry(self, call: ServerCall, request: requests.Request) -> object:
+        """A client's call, tried until its deadline; as ``drover_worker.admin.forwarding``."""
+        pause_ms = RETRY_FIRST_MS
+        while True:
+            left_ms = call.since_ms + call.timeout_ms - self.world.now_ms
+            if left_ms <= 0:
+                raise TOO_LATE
+            try:
+                return await self._try(call, request, 0, left_ms)
+            except DroverError as error:
+                if not _elsewhere(error) or self.herder.membership.ending:
+                    raise
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+
+    async def _try(
+        self, call: ServerCall, request: requests.Request, hop_count: int, timeout_ms: int
+    ) -> object:
+        """The herder's answer, or the answer of the worker that it names."""
+        answer = await self._loop.request(request, timeout_s=timeout_ms / 1000, hop_count=hop_count)
+        if not isinstance(answer, requests.ForwardTo):
+            return answer
+        left_ms = call.since_ms + call.timeout_ms - self.world.now_ms - HOP_MARGIN_MS
+        if left_ms <= 0:
+            raise TOO_LATE
+        forward = Forward(request, hop_count + 1)
+        return await self.call_worker(
+            answer.worker_url, forward, timeout_s=left_ms / 1000, retry=False
+        )
+
+    async def call_worker(
         self,
         address: str,
-        asked: Forward | requests.SubmitTaskConfigs,
-        heard: Heard,
+        request: Forward | requests.SubmitTaskConfigs,
         *,
-        timeout_ms: int = CALL_TIMEOUT_MS,
-        retry: bool = True,
-    ) -> None:
+        timeout_s: float,
+        retry: bool,
+    ) -> object:
         """Call another worker; each attempt is signed if this worker has a key at that time."""
-        try:
-            signed = self._signed(asked)
-        except UnavailableError as error:
-            heard(error)
-            return
-        renew = partial(self._signed, asked)
-        self.call(address, signed, heard, timeout_ms=timeout_ms, retry=retry, renew=renew)
+        renew = partial(self._signed, request)
+        signed = renew()
+        return await asked(
+            lambda heard: Call(
+                self.network,
+                self,
+                address,
+                signed,
+                heard,
+                timeout_ms=int(timeout_s * 1000),
+                retry=retry,
+                renew=renew,
+            )
+        )
 
     def _signed(self, asked: Forward | requests.SubmitTaskConfigs) -> Signed:
         return Signed(asked, self.herder.signatures.sign(Signed.method(asked), Signed.body(asked)))
 
-    def _refusal(self, asked: object, signature: str) -> DroverError | None:
+    def _check(self, asked: object, signature: str) -> None:
         try:
             self.herder.signatures.check(
                 Signed.method(asked), Signed.body(asked), signature, self.now_ms
             )
-        except UnavailableError as error:
-            return error
+        except UnavailableError:
+            raise
         except DroverError as error:
             raise BrokenRuleError(
                 "no call of a worker is refused as if it were not one's", error.message, self.name
             ) from error
-        return None
-
-    def request(
-        self,
-        call: ServerCall,
-        request: requests.Request,
-        hop_count: int,
-        timeout_ms: int,
-        heard: Heard,
-    ) -> None:
-        """Send a request to the herder; it answers once, within the timeout plus a margin."""
-        call_id = f"{call.call_id}.{self.world.next_id()}"
-        deadline_ms = self.now_ms + timeout_ms
-        self._requests[call_id] = self.world.now_ms, heard
-        call.on_cancel = partial(self._cancel_request, call_id)
-        self.after(timeout_ms + ANSWER_MARGIN_MS, partial(self._expire_request, call_id))
-        self.post(events.RequestReceived(call_id, request, deadline_ms, hop_count))
-
-    def _answer_here(
-        self, call: ServerCall, request: requests.Request, hop_count: int, timeout_ms: int
-    ) -> None:
-        def answered(answer: object) -> None:
-            self.carry_on(call, request, hop_count, timeout_ms, answer, call.answer)
-
-        self.request(call, request, hop_count, timeout_ms, answered)
-
-    def carry_on(
-        self,
-        call: ServerCall,
-        request: requests.Request,
-        hop_count: int,
-        timeout_ms: int,
-        answer: object,
-        heard: Heard,
-    ) -> None:
-        """Return the herder's answer, or forward the call to the worker that the answer names."""
-        left_ms = call.since_ms + timeout_ms - self.world.now_ms - HOP_MARGIN_MS
-        if not isinstance(answer, requests.ForwardTo):
-            heard(answer)
-        elif left_ms <= 0:
-            heard(TOO_LATE)
-        else:
-            forward = Forward(request, hop_count + 1)
-            self.call_worker(answer.worker_url, forward, heard, timeout_ms=left_ms, retry=False)
-
-    def _cancel_request(self, call_id: str) -> None:
-        if self._requests.pop(call_id, None) is not None:
-            self.post(events.RequestCancelled(call_id))
-
-    def _expire_request(self, call_id: str) -> None:
-        waiting = self._requests.pop(call_id, None)
-        if waiting is None:
-            return
-        since_ms, heard = waiting
-        if self.resumed_ms < since_ms:
-            raise BrokenRuleError(
-                "every parked request gets its answer",
-                f"request {call_id} has none though its deadline is over",
-                self.name,
-            )
-        self.post(events.RequestCancelled(call_id))
-        heard(TOO_LATE)  # the process was paused past the deadline
-
-    def _request_answered(self, call_id: str, response: object) -> None:
-        if call_id in self._answered:
-            raise BrokenRuleError("a request gets one answer", f"request {call_id}", self.name)
-        self._answered.add(call_id)
-        waiting = self._requests.pop(call_id, None)
-        if waiting is not None:
-            waiting[1](response)
 
     @property
     def draining(self) -> bool:
@@ -454,39 +371,26 @@ class Worker(Process):
         return self.alive and self.herder.membership.stage is Stage.SETTLED
 
 
-class _CarriedCall:
-    """A client's call at the worker that received it; retried until it is answered."""
+class _CheckedLoop(HerderLoop):
+    """The herder's loop; a request that the herder does not answer in time is a broken rule."""
 
-    def __init__(self, worker: Worker, call: ServerCall, request: requests.Request) -> None:
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker.herder, ProcessClock(worker))
         self._worker = worker
-        self._call = call
-        self._request = request
-        self._pause_ms = RETRY_FIRST_MS
-        self._try()
 
-    def _try(self) -> None:
-        worker, call = self._worker, self._call
-        left_ms = call.since_ms + call.timeout_ms - worker.world.now_ms
-        if left_ms <= 0:
-            call.answer(TOO_LATE)
-        elif call.is_open:
-            worker.request(call, self._request, 0, left_ms, self._answered)
-
-    def _answered(self, answer: object) -> None:
-        self._worker.carry_on(
-            self._call, self._request, 0, self._call.timeout_ms, answer, self._heard
-        )
-
-    def _heard(self, result: object) -> None:
+    def deadline_error(self, what: str) -> DeadlineExceededError:
+        """The herder has not answered; after a pause of its process it may be late."""
         worker = self._worker
-        if _elsewhere(result) and not worker.herder.membership.ending:
-            worker.after(self._pause_ms, self._try)
-            self._pause_ms = min(2 * self._pause_ms, RETRY_MAX_MS)
-        else:
-            self._call.answer(result)
+        if worker.world.now_ms - worker.resumed_ms > REQUEST_MAX_MS:
+            raise BrokenRuleError(
+                "every parked request gets its answer",
+                f"{what} has none though its deadline is over",
+                worker.name,
+            )
+        return super().deadline_error(what)
 
 
-def _elsewhere(result: object) -> bool:
-    if isinstance(result, FailedPreconditionError):
-        return result.reason in (Reason.NOT_LEADER, Reason.NOT_OWNER)
-    return isinstance(result, UnavailableError)
+def _elsewhere(error: DroverError) -> bool:
+    if isinstance(error, FailedPreconditionError):
+        return error.reason in (Reason.NOT_LEADER, Reason.NOT_OWNER)
+    return isinstance(error, UnavailableError)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol
@@ -71,7 +71,9 @@ class InstructionRunner:
         engine: EngineLink,
         statuses: StatusWriter,
         status_store: StatusStoreClient,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        """``random_bytes`` makes the keys that sign calls between workers."""
         self._settings = settings
         self._worker_id = worker_id
         self._loop = loop
@@ -81,6 +83,7 @@ class InstructionRunner:
         self._engine = engine
         self._statuses = statuses
         self._status_store = status_store
+        self._random_bytes = random_bytes
         self._tasks: set[asyncio.Task[None]] = set()
         self._group_watch: asyncio.Task[None] | None = None
         self._handlers: Mapping[type, Handler] = {
@@ -265,7 +268,7 @@ class InstructionRunner:
         self, call: instructions.WriteSessionKey
     ) -> events.HerderEvent | None:
         end_offset = await self._config_store.put_session_key(
-            key=secrets.token_bytes(call.size_bytes),
+            key=self._random_bytes(call.size_bytes),
             algorithm=call.algorithm,
             writer_epoch=call.writer_epoch,
             request_id=call.request_id,

@@ -40,12 +40,18 @@ class StatusWriter:
     """
 
     def __init__(
-        self, store: PutStatuses, version_of: Callable[[StatusKey], str] = lambda _: ""
+        self,
+        store: PutStatuses,
+        version_of: Callable[[StatusKey], str] = lambda _: "",
+        *,
+        writer: str = "",
     ) -> None:
-        """``version_of`` returns the version of an item's plugin; empty if unknown."""
+        """``version_of`` returns the version of an item's plugin; empty if unknown. ``writer`` is
+        unique among all writers; random by default.
+        """
         self._store = store
         self._version_of = version_of
-        self._writer = uuid.uuid4().hex
+        self._writer = writer or uuid.uuid4().hex
         self._numbers = count(1)
         self._waiting: dict[StatusKey, StatusWrite] = {}
         self._wake = asyncio.Event()
