@@ -84,10 +84,20 @@ class DataStore:
         )
         return term
 
-    def publish(self, commit: TaskOffsets, batch: Batch) -> CommitResult:
-        """Publish the records of a batch with its offsets, as a stage of ``EmbeddedStore``."""
-        (result,) = self.commit([commit], lambda: self.append(commit.task, commit.claim, batch))
+    def publish(self, commit: TaskOffsets, records: Batch, letters: Batch) -> CommitResult:
+        """Publish records and dead letters with their offsets, as ``EmbeddedStore`` does."""
+
+        def publish() -> None:
+            self.append(commit.task, commit.claim, records)
+            self.append_letters(commit.task, commit.claim, letters)
+
+        (result,) = self.commit([commit], publish)
         return result
+
+    def append_letters(self, task: TaskId, claim: Term, letters: Batch) -> None:
+        """Make dead letters visible."""
+        if letters:
+            self._rules.did(What.DEAD_LETTERED, task, claim, spans_of(letters))
 
     def append(self, task: TaskId, claim: Term, batch: Batch) -> None:
         """Make the records of a batch visible."""
@@ -145,7 +155,7 @@ def committed_offset(partition: int, position: int) -> CommittedOffset:
 
 def spans_of(batch: Batch) -> list[Span]:
     """The records of a batch."""
-    return [Span(str(partition), start, end) for partition, (start, end) in batch.items()]
+    return [Span(str(p), start, end) for p, (start, end) in batch.items() if start < end]
 
 
 def positions_of(offsets: Sequence[CommittedOffset]) -> list[Span]:

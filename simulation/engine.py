@@ -1,36 +1,28 @@
 """The simulated engine: a separate process that runs connectors and tasks of plugins.
 
-A task loops: read the committed position, work, commit the next position under its claim. A source
-commits to ``data.db``; a sink commits through its herder and the coordinator; on brokers a source
-publishes through its own producer (``publishing_task.py``). The herder abandons a task that exceeds
-the stop timeout; the task keeps running until its stale claim fences it.
+Its tasks are in ``tasks.py``; on brokers a source publishes through its own producer
+(``publishing_task.py``). The herder abandons a task that exceeds the stop timeout; the task keeps
+running until its stale claim fences it.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
 from drover.model.config import ConfigMap
 from drover.model.ids import TaskId
-from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import TaskOffsets
 from drover_worker.core import events, instructions
-from simulation.brokers import Batch
-from simulation.data_store import (
-    DataStore,
-    committed_offset,
-    position_of,
-    positions_of,
-    spans_of,
-)
-from simulation.history import What
+from simulation.data_store import DataStore
 from simulation.network import Heard, Network
 from simulation.process import Process
 from simulation.rules import Rules
 
 if TYPE_CHECKING:
+    from simulation.tasks import SimulatedTask
     from simulation.worker import Worker
 
 START_LIMIT_MS = 1_500
@@ -50,95 +42,6 @@ Command = (
     | instructions.StopTask
 )
 _STOPS = instructions.StopConnector | instructions.StopTask
-
-
-class SimulatedTask:
-    """One run of a task."""
-
-    def __init__(self, engine: "Engine", start: instructions.StartTask) -> None:
-        self._engine = engine
-        self.task = start.task
-        self.run_id = start.run_id
-        self.claim = start.claim
-        self.config = start.task_config
-        self.paused = start.paused
-        self.ended = False
-        self._is_source = is_source(start)
-        self._positions = self._read(start.offsets)
-        self._later()
-
-    def end(self) -> None:
-        """Stop the run; the result of its last commit is ignored."""
-        self.ended = True
-
-    def work(self) -> None:
-        """One batch, and its commit."""
-        engine = self._engine
-        world = engine.world
-        if self.ended:
-            return
-        if self.paused or not self._positions:
-            self._later()
-        elif self._fails():
-            self._fail()
-        else:
-            batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
-            commit = self._commit_of(batch)
-            engine.rules.did(What.POLLED, self.task, self.claim, spans_of(batch))
-            if self._is_source:
-                engine.data.run(
-                    engine,
-                    lambda: engine.data.publish(commit, batch),
-                    partial(self._source_committed, commit),
-                )
-            else:
-                engine.rules.did(What.DELIVERED, self.task, self.claim, spans_of(batch))
-                engine.commit(commit, partial(self._committed, commit))
-
-    def _commit_of(self, batch: Batch) -> TaskOffsets:
-        offsets = [committed_offset(partition, end) for partition, (_, end) in batch.items()]
-        return TaskOffsets(self.task, self.claim, offsets)
-
-    def _acknowledged(self, commit: TaskOffsets) -> None:
-        acknowledged = positions_of(commit.offsets)
-        self._engine.rules.did(What.ACKNOWLEDGED, self.task, self.claim, acknowledged)
-
-    def _fails(self) -> bool:
-        return self._engine.world.chance(self._engine.network.mix.plugin_failure / 4)
-
-    def _fail(self) -> None:
-        engine = self._engine
-        engine.world.tell((self.task, self.task.connector), "{} fails in its plugin", self.task)
-        self.ended = True
-        engine.report(events.TaskFailed(self.task, self.run_id, "the plugin failed"))
-
-    def _source_committed(self, commit: TaskOffsets, result: object) -> None:
-        if isinstance(result, DroverError):
-            self._later()  # nothing was written: retry the same batch
-        else:
-            self._committed(commit, result)
-
-    def _committed(self, commit: TaskOffsets, result: object) -> None:
-        if self.ended:
-            return
-        assert isinstance(result, CommitResult)
-        if result.outcome is CommitOutcome.COMMITTED:
-            self._acknowledged(commit)
-            self._positions.update(map(position_of, commit.offsets))
-            self._later()
-        else:
-            self.ended = True
-            self._engine.report(events.TaskFenced(self.task, self.run_id))
-
-    def _later(self) -> None:
-        world = self._engine.world
-        work_ms = self._engine.network.mix.work_ms
-        self._engine.after(world.between(work_ms // 2, work_ms * 3 // 2), self.work)
-
-    def _read(self, offsets: Sequence[CommittedOffset]) -> dict[int, int]:
-        committed = dict(map(position_of, offsets))
-        mine = map(int, self.config["partitions"].split(","))
-        return {partition: committed.get(partition, 0) for partition in mine}
 
 
 class Engine(Process):
@@ -291,21 +194,18 @@ class Engine(Process):
                     self.after(hangs_ms, running.end)
                 return events.TaskStopped(task, run_id)
 
-    def _new_task(self, start: instructions.StartTask) -> SimulatedTask:
-        brokers = self.data.brokers
-        if brokers is None or not is_source(start):
-            return SimulatedTask(self, start)
+    def _new_task(self, start: instructions.StartTask) -> "SimulatedTask":
         from simulation.publishing_task import PublishingTask
+        from simulation.tasks import SinkTask, SourceTask
 
-        return PublishingTask(self, start, brokers)
+        if start.connector_config["connector.class"] != "Source":
+            return SinkTask(self, start)
+        if self.data.brokers is None:
+            return SourceTask(self, start)
+        return PublishingTask(self, start, self.data.brokers)
 
     def _fails(self) -> bool:
         return self.world.chance(self.network.mix.plugin_failure)
-
-
-def is_source(start: instructions.StartTask) -> bool:
-    """Whether the task is a source."""
-    return start.connector_config["connector.class"] == "Source"
 
 
 def task_configs(config: ConfigMap, tasks_max: int) -> list[dict[str, str]]:

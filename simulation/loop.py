@@ -36,7 +36,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._scheduled = False
         self._closed = False
-        self._disposing = False
         #: All tasks that may be unfinished, so that none is collected before the end.
         self._tasks: list[asyncio.Task[Any]] = []
         process.world.loops.append(self)
@@ -59,19 +58,18 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def crash(self) -> None:
         """Run nothing any more."""
         self._closed = True
-        self._ready.clear()
 
     def dispose(self) -> None:
         """At the end of the simulation: let the unfinished tasks end without an effect."""
         self.crash()
-        self._disposing = True
         with self.running():
             for _ in range(_DISPOSE_TRIES):  # a task may start others at its end
                 for task in self._tasks:
                     task.cancel()
                 while self._ready:
-                    self._ready.popleft()._run()
-        self._disposing = False
+                    handle = self._ready.popleft()
+                    if not handle.cancelled():
+                        handle._run()
         self._tasks.clear()
 
     # --- asyncio.AbstractEventLoop -----------------------------------------------------------
@@ -85,11 +83,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         """Run a callback in the next round."""
         handle = asyncio.Handle(callback, args, self, context)
-        if not self._closed or self._disposing:
-            self._ready.append(handle)
-            if not self._scheduled and not self._closed:
-                self._scheduled = True
-                self._process.world.after(0, self._wake)
+        self._ready.append(handle)
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._process.world.after(0, self._wake)
         return handle
 
     def call_later(  # type: ignore[override]
@@ -174,11 +171,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _run_round(self) -> None:
         self._scheduled = False
         for _ in range(len(self._ready)):
-            if not self._ready:  # the process has crashed
+            if self._closed:
                 return
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
-        if self._ready and not self._scheduled:
+        if self._ready and not self._scheduled and not self._closed:
             self._scheduled = True
             self._process.world.after(0, self._wake)

@@ -55,6 +55,10 @@ class Mix:
     rebalance_delay_ms: int
     #: The fraction of cooperative workers that sign their requests to other workers.
     signing: float
+    #: How often a sink commits less than it wrote, and how often it asks for records again.
+    rewinds: float
+    #: The fraction of batches with a record that becomes a dead letter.
+    rejections: float
 
 
 def draw_mix(dice: Random) -> Mix:
@@ -94,6 +98,8 @@ def draw_mix(dice: Random) -> Mix:
         drain_ms=Random(f"drains {dice.getstate()}").choice((0, 0, 0, 2_000, 5_000)),
         rebalance_delay_ms=Random(f"delay {dice.getstate()}").choice((0, 0, 0, 0, 3_000)),
         signing=Random(f"signing {dice.getstate()}").choice((0.0, 0.0, 0.0, 0.8, 1.0)),
+        rewinds=Random(f"rewinds {dice.getstate()}").choice((0.0, 0.1, 0.3)),
+        rejections=Random(f"rejections {dice.getstate()}").choice((0.0, 0.1, 0.3)),
     )
 
 

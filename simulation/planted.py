@@ -14,13 +14,16 @@ from drover.machine import Complete
 from drover.model.claims import ClaimRequest
 from drover.model.group import Joined
 from drover.model.ids import Term
+from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
 from drover.runtime.runtime import Runtime
 from drover_coordinator.core.groups import fencing
 from drover_coordinator.core.groups.group import Group
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.protocol import Assignment
+from simulation.brokers import Batch
 from simulation.network import Heard
 from simulation.publishing_task import PublishingTask
+from simulation.tasks import SinkTask, SourceTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Bug:
 _grant = claims.grant
 _decide = Runtime._decide
 _ended = TaskProtocol.ended
+_check_claim = PublishingTask._check_claim
+_rewind = SinkTask._rewind
 
 
 def _grant_with_the_same_sequence(
@@ -117,6 +122,69 @@ def _commit_offsets_behind(task: PublishingTask, heard: Heard) -> None:
     task._ask(commit_records, committed)
 
 
+def _commit_offsets_first(
+    task: SourceTask, commit: TaskOffsets, records: Batch, letters: Batch, heard: Heard
+) -> None:
+    """Commits the offsets of a batch, and publishes its records after that."""
+    data = task._engine.data
+
+    def committed(result: object) -> None:
+        if isinstance(result, CommitResult) and result.outcome is CommitOutcome.COMMITTED:
+            data.run(task._engine, lambda: publish(result), heard)
+        else:
+            heard(result)
+
+    def publish(result: CommitResult) -> CommitResult:
+        data.append(task.task, task.claim, records)
+        data.append_letters(task.task, task.claim, letters)
+        return result
+
+    data.run(task._engine, lambda: data.commit([commit])[0], committed)
+
+
+def _publish_letters_first(
+    task: SourceTask, commit: TaskOffsets, records: Batch, letters: Batch, heard: Heard
+) -> None:
+    """Publishes dead letters in a transaction before the one of their batch."""
+    data = task._engine.data
+
+    def published(result: object) -> None:
+        if isinstance(result, DroverError):
+            heard(result)
+        else:
+            data.run(task._engine, lambda: data.publish(commit, records, {}), heard)
+
+    data.run(task._engine, lambda: data.append_letters(task.task, task.claim, letters), published)
+
+
+def _check_no_claim_after_a_lost_engine(task: PublishingTask, heard: Heard) -> None:
+    """Believes that the claim of a task counts when its engine has started again."""
+    if task._engine.incarnation == 1:
+        _check_claim(task, heard)
+    else:
+        done = CommitResult(task.task, CommitOutcome.COMMITTED)
+        task._engine.deliver(1, lambda: heard(done))
+
+
+def _commit_the_newest_first(task: SinkTask) -> None:
+    """Commits the batch that was written ahead before the batch in front of it."""
+    newest, task._waiting = task._waiting, None
+    if newest is None:
+        return
+    held: TaskOffsets | None = getattr(task, "held", None)
+    task.held = newest if held is None else None  # type: ignore[attr-defined]
+    if held is not None:
+        task._send(newest)
+        task._send(held)
+
+
+def _rewind_and_write_the_batch_again(task: SinkTask) -> None:
+    """Writes the last batch again after a rewind, in place of the records that were asked for."""
+    _rewind(task)
+    if task._batch:
+        task._write(task._batch)
+
+
 BUGS: Mapping[str, Bug] = {
     "same-sequence": Bug(
         "a claim that is granted makes every earlier one of the task stale",
@@ -167,6 +235,32 @@ BUGS: Mapping[str, Bug] = {
         "compaction spares the config under which task configs were committed",
         "drover_config_store.core.machine.ConfigMachine.needed_offsets",
         lambda machine: (),
+    ),
+    "offsets-first": Bug(
+        "offsets are committed together with their records",
+        "simulation.tasks.SourceTask._publish",
+        _commit_offsets_first,
+    ),
+    "letters-first": Bug(
+        "a dead letter is published in the transaction of its batch",
+        "simulation.tasks.SourceTask._publish",
+        _publish_letters_first,
+    ),
+    "write-ahead-first": Bug(
+        "batches are committed in the order of their records",
+        "simulation.tasks.SinkTask._commit_next",
+        _commit_the_newest_first,
+    ),
+    "batch-after-rewind": Bug(
+        "a rewind drops the batches from its position on",
+        "simulation.tasks.SinkTask._rewind",
+        _rewind_and_write_the_batch_again,
+    ),
+    "no-check-after-lost-engine": Bug(
+        "a task checks its claim in a new engine too",
+        "simulation.publishing_task.PublishingTask._check_claim",
+        _check_no_claim_after_a_lost_engine,
+        on_kafka=True,
     ),
     "no-second-check": Bug(
         "whoever has begun as a task's producer asks whether its claim counts",

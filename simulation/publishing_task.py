@@ -6,12 +6,11 @@ from functools import partial
 from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 from drover.errors import DroverError
 from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
-from drover_worker.core import events, instructions
+from drover_worker.core import instructions
 from simulation.brokers import Batch, Brokers, FencedError
-from simulation.data_store import spans_of
-from simulation.engine import Engine, SimulatedTask
-from simulation.history import What
+from simulation.engine import Engine
 from simulation.network import Heard
+from simulation.tasks import SimulatedTask
 
 _PAUSE_MS = 100
 
@@ -45,14 +44,12 @@ class PublishingTask(SimulatedTask):
             steps[step](partial(self._done, step))
 
     def _begin_batch(self) -> None:
-        world = self._engine.world
         if self.paused or not self._positions:
             self._later()
         elif self._fails():
             self._fail()
         else:
-            self._batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
-            self._engine.rules.did(What.POLLED, self.task, self.claim, spans_of(self._batch))
+            self._batch = self._poll()
             self._protocol.begin_batch()
             self.work()
 
@@ -112,7 +109,3 @@ class PublishingTask(SimulatedTask):
         elif step is PublishingStep.COMMIT:
             self._acknowledged(self._commit_of(self._batch))
             self._positions.update({p: end for p, (_, end) in self._batch.items()})
-
-    def _is_fenced(self) -> None:
-        self.ended = True
-        self._engine.report(events.TaskFenced(self.task, self.run_id))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from simulation.history import Rule
 from simulation.many import run_seeds
 from simulation.planted import BUGS, ON_KAFKA
 
@@ -20,12 +21,23 @@ SELDOM = {
 }
 
 
+#: These are caught by the checker of histories, which reads no state of the program.
+OF_TASKS = (
+    "offsets-first",
+    "letters-first",
+    "write-ahead-first",
+    "batch-after-rewind",
+    "no-check-after-lost-engine",
+)
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=pytest.mark.faults("herder")) if name in SELDOM else name
         for name in BUGS
+        if name not in OF_TASKS
     ],
 )
 def test_a_planted_bug_is_caught(name: str) -> None:
@@ -33,3 +45,15 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     caught = next((each for each in outcomes if each.rule), None)
     assert caught is not None, f"{name} was not caught in {SEEDS_MAX} seeds"
     assert f"make simulate SEED={caught.seed} PLANT={name}" in caught.story
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name",
+    OF_TASKS,
+)
+def test_the_history_alone_shows_a_defect_of_tasks(name: str) -> None:
+    outcomes = run_seeds(range(SEEDS_MAX), plant=name, on_kafka=name in ON_KAFKA)
+    caught = next((each for each in outcomes if each.rule), None)
+    assert caught is not None, f"{name} was not caught in {SEEDS_MAX} seeds"
+    assert caught.rule in list(Rule), caught.story
