@@ -48,14 +48,17 @@ async def test_each_line_arrives_once_whoever_is_killed(
     copy = FileCopy(tmp_path, "flow", topic, lines_per_tick=1_000)
     async with drover_on_kafka(kafka.bootstrap, options, tmp_path / "d", workers=2) as cluster:
         await cluster.wait_until_members()
-        async with copy.feeding():
+        history = copy.history()
+        async with copy.feeding(), history.observing(cluster.workers):
             async with cluster.client() as client:
                 await copy.create_connectors(client)
             for number in range(KILLS):
                 await copy.wait_until_passed(f"before kill {number}")
                 await _kill_the_owner(cluster, copy.source, engine_only=number % 2 == 0)
         await copy.assert_equal()
+        history.assert_kept(copy.sink, copy.output_lines())
     lines = await asyncio.to_thread(read_committed, kafka_jars, kafka.bootstrap, topic)
+    history.assert_kept(copy.source, [line.encode() for line in lines])
     assert lines == copy.input.read_text().splitlines()
 
 

@@ -35,6 +35,7 @@ async def test_everything_runs_again_and_nothing_is_lost(
         await cluster.wait_until_members()
         async with cluster.client() as client:
             await copy.create_connectors(client)
-        await assert_all_survive(cluster, copy)
+        history = await assert_all_survive(cluster, copy)
     lines = await asyncio.to_thread(read_committed, kafka_jars, kafka.bootstrap, topic)
+    history.assert_kept(copy.source, [line.encode() for line in lines])
     assert lines == copy.input.read_text().splitlines()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from drover.client import ConnectClient
+from tests.support.histories import FlowHistory
 from tests.support.waiting import pause, wait_until_async
 
 FLOW_TIMEOUT_S = 300.0
@@ -78,6 +79,15 @@ class Flow:
             timeout_s=FLOW_TIMEOUT_S,
             describe=f"{size} bytes come out {what}",
         )
+
+    def history(self) -> FlowHistory:
+        """An empty history of the flow; it is written next to the output."""
+        path = self.output.with_name(f"{self.name}-history.jsonl")
+        return FlowHistory(self.source, self.sink, self.input, path)
+
+    def output_lines(self) -> list[bytes]:
+        """The lines of the output."""
+        return self.output.read_bytes().splitlines()
 
     async def assert_equal(self) -> None:
         """After the end of the feed: all lines arrive; none is lost, duplicated or reordered."""

@@ -16,6 +16,7 @@ from drover.errors import DroverError
 from drover.local.process import descendants
 from tests.support.cluster import EmbeddedCluster
 from tests.support.flow import Flow
+from tests.support.histories import FlowHistory
 from tests.support.waiting import pause, wait_until_async
 
 #: The kinds of a worker's processes, with a part of their command lines; a guard's contains its
@@ -34,19 +35,25 @@ PAUSE_S = (2.0, 8.0)
 RECOVERY_MAX_S = 180.0
 
 
-async def assert_all_survive(cluster: EmbeddedCluster, flow: Flow) -> None:
+async def assert_all_survive(cluster: EmbeddedCluster, flow: Flow) -> FlowHistory:
     """Kill for three minutes while lines flow through existing connectors; then everything runs
-    again, and no line is lost or duplicated.
+    again, no line is lost or duplicated, and the history keeps the guarantees.
+
+    Returns:
+        The history until then, for the lines that a reader of the topic finds.
     """
     kills = RandomKills(cluster, SEED)
-    async with flow.feeding():
+    history = flow.history()
+    async with flow.feeding(), history.observing(cluster.workers):
         await flow.wait_until_passed("before anything is killed")
         await kills.kill_for(KILLING_S)
         seconds = await kills.wait_until_running([flow.source, flow.sink])
         await flow.wait_until_passed("after the last kill")
     await flow.assert_equal()
+    history.assert_kept(flow.sink, flow.output_lines())
     await cluster.wait_until_members()
     sys.stdout.write(f"killed {dict(kills.counts)}; all ran {seconds:.1f} s after the last one\n")
+    return history
 
 
 def kill_part_of_a_worker(cluster: EmbeddedCluster, rng: random.Random, *, whole: bool) -> None:
