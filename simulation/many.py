@@ -7,6 +7,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from simulation.planted import planted
+from simulation.seeds import seed_text
 from simulation.simulation import Simulation, SimulationError, Summary
 
 SEEDS_AT_A_TIME = 10
@@ -28,7 +29,7 @@ def run_seed(
     seed: int, plant: str = "", story_of: Sequence[str] | None = None, *, on_kafka: bool = False
 ) -> Outcome:
     """Run one seed, optionally with a planted bug; ``story_of`` adds the story of these items."""
-    replay = f"make simulate SEED={seed}" + (f" PLANT={plant}" if plant else "")
+    replay = f"make simulate SEED={seed_text(seed)}" + (f" PLANT={plant}" if plant else "")
     if on_kafka:
         replay += " KAFKA=1"
     with planted(plant):

@@ -11,6 +11,7 @@ from simulation.health import failed_connectors, missing
 from simulation.logs import quiet_logs
 from simulation.mix import draw_mix
 from simulation.operators import Drainer
+from simulation.seeds import seed_text
 from simulation.world import START_MS, STORY_LENGTH, BrokenRuleError, World
 
 HEALING_MS = 60_000
@@ -47,8 +48,8 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed} held: {self.fault_count} faults, {self.step_count} steps in"
-            f" {self.simulated_ms / 1000:.0f} s, healed in {self.healing_ms / 1000:.1f} s;"
+            f"seed {seed_text(self.seed)} held: {self.fault_count} faults, {self.step_count} steps"
+            f" in {self.simulated_ms / 1000:.0f} s, healed in {self.healing_ms / 1000:.1f} s;"
             f" generation {self.generation}, {self.config_record_count} config records,"
             f" {self.claim_count} claims, {self.commit_count} commits,"
             f" {self.acknowledged_count} answers to operators"
@@ -67,7 +68,7 @@ class Simulation:
     def __init__(self, seed: int, *, on_kafka: bool = False, replay: str = "") -> None:
         self.seed = seed
         self.world = World(seed)
-        self._replay = replay or f"make simulate SEED={seed}"
+        self._replay = replay or f"make simulate SEED={seed_text(seed)}"
         self._mix = draw_mix(self.world.random)
         self.cluster = Cluster(self.world, self._mix, on_kafka=on_kafka)
         self._breaker = Breaker(self.cluster)
@@ -155,7 +156,7 @@ class Simulation:
         return SimulationError(
             self.seed,
             rule,
-            f"seed {self.seed}: {text}\n\nthe story of {about}:\n"
+            f"seed {seed_text(self.seed)}: {text}\n\nthe story of {about}:\n"
             f"{self.world.story(items)}\n\nreplay with: {self._replay}",
         )
 

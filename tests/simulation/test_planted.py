@@ -5,6 +5,7 @@ import pytest
 from simulation.history import Rule
 from simulation.many import run_seeds
 from simulation.planted import BUGS, ON_KAFKA
+from simulation.seeds import seed_text
 
 SEEDS_MAX = 1_000
 #: Seeds go by before these are caught: two of the others show in `make test` that any is.
@@ -44,7 +45,7 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     outcomes = run_seeds(range(SEEDS_MAX), plant=name, on_kafka=name in ON_KAFKA)
     caught = next((each for each in outcomes if each.rule), None)
     assert caught is not None, f"{name} was not caught in {SEEDS_MAX} seeds"
-    assert f"make simulate SEED={caught.seed} PLANT={name}" in caught.story
+    assert f"make simulate SEED={seed_text(caught.seed)} PLANT={name}" in caught.story
 
 
 @pytest.mark.timeout(600)
