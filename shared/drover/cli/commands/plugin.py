@@ -1,4 +1,4 @@
-"""``drover plugin …``: the connector classes installed on the workers."""
+"""``drover plugin …``: the connector classes installed on the workers, and plugins in Java."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
@@ -7,6 +7,7 @@ import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.cluster_choice import worker_addresses
+from drover.cli.commands import java_plugins
 from drover.cli.console import (
     AddressOption,
     CliError,
@@ -32,9 +33,29 @@ _RELOAD_TIMEOUT_S = 600.0
 commands = typer.Typer(no_args_is_help=True, help="Plugins: the installed connector classes.")
 
 
+commands.command("add")(java_plugins.add)
+commands.command("upgrade")(java_plugins.upgrade)
+commands.command("remove")(java_plugins.remove)
+
+
 @commands.command("list")
-def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
-    """List the plugins installed on the workers, and which workers have them."""
+def list_plugins(
+    local: Annotated[
+        bool,
+        typer.Option(
+            "--local", help="Java plugins in DROVER_PLUGIN_HOME and DROVER_PLUGIN_PATH instead."
+        ),
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the plugins installed on the workers, and which workers have them.
+
+    With --local, list the Java plugins on this machine; no cluster is needed.
+    """
+    if local:
+        java_plugins.show_installed(output)
+        return
     answer = run_call(
         worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
     )
