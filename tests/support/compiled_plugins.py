@@ -1,6 +1,7 @@
 """Small Java plugins for tests, compiled with javac, and the host that runs plugins."""
 
 import os
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Mapping
@@ -114,6 +115,12 @@ def jar(path: Path, classes: Path, *, without: str = "", **texts: str) -> Path:
         for name, text in texts.items():
             archive.writestr(name, text)
     return path
+
+
+def require_mvn() -> None:
+    """Skip the test where Maven is missing, except in CI."""
+    if shutil.which("mvn") is None:
+        _missing("no mvn in PATH to fetch a plugin with")
 
 
 def _missing(reason: str) -> None:

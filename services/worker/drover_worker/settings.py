@@ -16,6 +16,9 @@ from drover.config.providers import (
     connector_patterns,
     make_provider,
 )
+from drover.java_plugins.allowed import EVERY_CLASS, NO_CLASS, class_patterns
+from drover.java_plugins.places import plugin_home
+from drover.java_plugins.plugin_path import split_plugin_path
 from drover.log.storage import EmbeddedStorage, KafkaTopics
 from drover.model.engines import OWN
 from drover.model.sizes import size_bytes
@@ -106,6 +109,12 @@ class WorkerSettings(ServiceSettings):
             default all while the worker listens on loopback only and has no access file, else none.
         plugin_modules: Modules whose classes and functions configs may name without an entry point,
             comma-separated; submodules are included. None by default.
+        plugin_home: The folder of installed Java plugins; by default ``drover/java-plugins`` in the
+            user's folder for data.
+        plugin_path: Further folders with Java plugins, comma-separated, in the form of Kafka
+            Connect's ``plugin.path``; they are only read.
+        java_plugins: Java classes that configs may name, comma-separated; ``*`` at the end of a
+            name covers the rest of it. By default all installed ones, but none with an access file.
         allowed_hosts: Hosts that connectors may connect to, with any protocol, comma-separated. By
             default all except link-local addresses and cloud metadata services.
         http_allowed_hosts: The earlier name of ``allowed_hosts``.
@@ -168,6 +177,9 @@ class WorkerSettings(ServiceSettings):
     http_allowed_hosts: str | None = None
     client_override_policy: Literal["none", "allowlist", "all"] = "allowlist"
     plugin_modules: str = ""
+    plugin_home: str | None = None
+    plugin_path: str = ""
+    java_plugins: str | None = None
     exactly_once_source_support: Literal["enabled", "preparing", "disabled"] | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
@@ -294,6 +306,14 @@ class WorkerSettings(ServiceSettings):
         return self
 
     @model_validator(mode="after")
+    def _java_classes_named(self) -> "WorkerSettings":
+        try:
+            class_patterns(self.java_plugins or "")
+        except ValueError as error:
+            raise ValueError(f"DROVER_JAVA_PLUGINS must list Java classes: {error}") from error
+        return self
+
+    @model_validator(mode="after")
     def _hosts_named(self) -> "WorkerSettings":
         new, old = self.allowed_hosts, self.http_allowed_hosts
         if new is not None and old is not None and new != old:
@@ -364,6 +384,9 @@ class WorkerSettings(ServiceSettings):
             allowed_hosts=self.hosts,
             client_override_policy=self.client_override_policy,
             plugin_modules=self.plugin_modules,
+            plugin_home=self._plugin_home,
+            plugin_path=self.plugin_path,
+            java_plugins=self._java_plugins,
             converters=self.converters,
             config_providers=self.config_providers,
             log_level=self.log_level,
@@ -376,6 +399,16 @@ class WorkerSettings(ServiceSettings):
                 stop_ms=self.plugin_stop_timeout_ms,
             ),
         )
+
+    @property
+    def _plugin_home(self) -> str:
+        return self.plugin_home or str(plugin_home())
+
+    @property
+    def _java_plugins(self) -> str:
+        if self.java_plugins is not None:
+            return self.java_plugins
+        return NO_CLASS if self.access_file else EVERY_CLASS
 
     def _spark_master_of(self, slot: EngineSlot) -> str:
         limited = slot.cores is not None and is_local_master(self.spark_master)
@@ -405,6 +438,8 @@ class WorkerSettings(ServiceSettings):
         files = [self.tls_cert, self.tls_key, self.tls_ca, self.access_file, self.audit_log]
         files += [] if "://" in self.jwks else [self.jwks]
         files += [self.kafka_config.get(each, "") for each in _KEY_FILES]
+        # a connector that writes there would install code
+        files += [self._plugin_home, *map(str, split_plugin_path(self.plugin_path))]
         storage = self.storage()
         if isinstance(storage, EmbeddedStorage):
             files.append(str(storage.directory))

@@ -15,10 +15,16 @@ _TIMEOUT_S = 600
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _UNPINNED = ("LATEST", "RELEASE")
-#: Jars of Kafka that the host has; with them, Maven leaves out what only they need.
-_OF_KAFKA = (
-    *("connect-api", "connect-json", "connect-runtime", "connect-transforms"),
-    *("kafka-clients", "kafka-server", "kafka-server-common", "kafka-tools", "kafka_2.13"),
+#: Jars that the host has; with them, Maven leaves out what only they need.
+_OF_HOST = (
+    "org.slf4j:slf4j-api",
+    *(
+        f"org.apache.kafka:{each}"
+        for each in (
+            *("connect-api", "connect-json", "connect-runtime", "connect-transforms"),
+            *("kafka-clients", "kafka-server", "kafka-server-common", "kafka-tools", "kafka_2.13"),
+        )
+    ),
 )
 _REASON_MAX = 500
 
@@ -112,8 +118,10 @@ def _goal(coordinates: Coordinates, folder: Path, target: Path) -> list[str]:
 
 def _pom(coordinates: Coordinates) -> str:
     exclusions = "".join(
-        f"<exclusion><groupId>org.apache.kafka</groupId><artifactId>{each}</artifactId></exclusion>"
-        for each in _OF_KAFKA
+        "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(
+            *each.split(":")
+        )
+        for each in _OF_HOST
     )
     return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

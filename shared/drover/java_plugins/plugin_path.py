@@ -7,13 +7,14 @@ plugin, so its result is kept in the plugin home until a jar changes.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from drover.java_plugins.archives import ArchiveError
 from drover.java_plugins.documents import FORMAT, from_document, read_document, to_document
-from drover.java_plugins.scan import ScanError, jar_paths, scan
-from drover.java_plugins.values import Plugin
+from drover.java_plugins.scan import ScanError, is_one_plugin, jar_paths, scan
+from drover.java_plugins.values import Plugin, renamed
 from drover.private_files import SharedDirectoryError, private_directory, replace_private
 
 _KEPT_FOLDER = ".scanned"
@@ -41,6 +42,12 @@ def plugins_in(
             reason = error.strerror or error
             problems.append(f"{folder} in DROVER_PLUGIN_PATH cannot be read: {reason}")
             continue
+        if _is_one_plugin(folder, entries, home):
+            problems.append(
+                f"{folder} in DROVER_PLUGIN_PATH is the folder of one plugin, and is used as that:"
+                f" name {folder.parent} instead, unless it has other plugins"
+            )
+            entries = [folder]
         for each in entries:
             name = each.name if each.name not in names else str(each)
             try:
@@ -68,25 +75,45 @@ def _entries(folder: Path) -> Iterator[Path]:
             yield each
 
 
+def _is_one_plugin(folder: Path, entries: Sequence[Path], home: Path | None) -> bool:
+    """Whether a folder of plugins is itself a plugin: its jars need each other."""
+    if len(entries) < 2 or any(each.is_dir() for each in entries):
+        return False
+    try:
+        return bool(_kept(folder, "together", home, lambda: is_one_plugin(folder)))
+    except (ScanError, ArchiveError, OSError):
+        return False
+
+
 def _scanned(path: Path, name: str, home: Path | None) -> Plugin:
     """A plugin, from the result that is kept if its jars are the same."""
+
+    def scanned() -> Any:
+        return to_document(scan(path, name, follow_links=True))
+
+    found = from_document(_kept(path, "plugin", home, scanned), path)
+    return renamed(found, name)
+
+
+def _kept(path: Path, what: str, home: Path | None, compute: Callable[[], Any]) -> Any:
+    """A result about the jars below ``path``, computed if one of them has changed."""
     if home is None or not home.is_dir():
-        return scan(path, name, follow_links=True)
+        return compute()
     fingerprint = _fingerprint(path)
-    place = home / _KEPT_FOLDER / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
+    key = hashlib.sha256(f"{what}:{path}".encode(errors="surrogateescape")).hexdigest()[:32]
+    place = home / _KEPT_FOLDER / f"{key}.json"
     try:
         kept = read_document(place)
-        if kept["fingerprint"] == fingerprint and kept["name"] == name:
-            return from_document(kept["plugin"], path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if kept["fingerprint"] == fingerprint:
+            return kept[what]
+    except (OSError, ValueError, KeyError, TypeError):
         pass
-    found = scan(path, name, follow_links=True)
-    document = {"fingerprint": fingerprint, "name": name, "plugin": to_document(found)}
+    found = compute()
     try:
         private_directory(place.parent)
-        replace_private(place, json.dumps(document))
+        replace_private(place, json.dumps({"fingerprint": fingerprint, what: found}))
     except (OSError, SharedDirectoryError):
-        pass  # it is scanned again at the next start
+        pass  # it is computed again at the next start
     return found
 
 

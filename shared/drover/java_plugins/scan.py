@@ -152,6 +152,30 @@ def scan(
     return Plugin(name, path, source, tuple(found), tuple(jars), tuple(problems))
 
 
+def is_one_plugin(folder: Path, limits: ArchiveLimits = LIMITS) -> bool:
+    """Whether jars in a folder are one plugin: a plugin's class in one names a class of another.
+
+    Raises:
+        ScanError, ArchiveError, OSError: As by ``scan``.
+    """
+    found = scan(folder, folder.name, limits=limits, follow_links=True)
+    with ExitStack() as stack:
+        archives = [
+            stack.enter_context(opened_zip(each, limits))
+            for each in jar_paths(folder, follow_links=True)
+        ]
+        names = [{each.filename for each in archive.infolist()} for archive in archives]
+        for java_class in found.classes:
+            entry = f"{java_class.name.replace('.', '/')}.class"
+            number = next(n for n, own in enumerate(names) if entry in own)
+            data = _class_bytes(archives[number], archives[number].getinfo(entry))
+            others = set().union(*names) - names[number]
+            for each in read_class(data, with_references=True).references:
+                if f"{each.replace('.', '/')}.class" in others:
+                    return True
+    return False
+
+
 def jar_paths(path: Path, *, follow_links: bool) -> Iterator[Path]:
     """The jars of a plugin, in the order of its class path."""
     if path.is_file():

@@ -1,6 +1,6 @@
 """Java plugins and their classes, as values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -100,3 +100,9 @@ class Plugin:
     def version(self) -> str:
         """The version in the folder's name; empty if it has none."""
         return self.name.partition(VERSION_MARK)[2]
+
+
+def renamed(plugin: Plugin, name: str) -> Plugin:
+    """The plugin and its classes under another name."""
+    classes = tuple(replace(each, plugin=name) for each in plugin.classes)
+    return replace(plugin, name=name, classes=classes)

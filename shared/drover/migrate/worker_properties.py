@@ -23,6 +23,7 @@ _SAME_MEANING = {
     "offset.storage.topic": "DROVER_OFFSET_STORAGE_TOPIC",
     "status.storage.topic": "DROVER_STATUS_STORAGE_TOPIC",
     "internal.topics.automatic.creation.enable": "DROVER_STORAGE_CREATE_TOPICS",
+    "plugin.path": "DROVER_PLUGIN_PATH",
 }
 _REQUIRED = ("bootstrap.servers", *list(_SAME_MEANING)[:4])
 _CLIENT_PREFIXES = ("security.protocol", "sasl.", "ssl.")

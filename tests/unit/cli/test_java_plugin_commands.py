@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compiled_plugins import compiled, jar, source_code
-from tests.support.fake_cluster import Run
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from tests.support.compiled_plugins import compiled, jar, require_mvn, source_code
+from tests.support.fake_cluster import FakeCluster, Run
+from tests.support.repository import REPOSITORY
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,6 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("DROVER_PLUGIN_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DROVER_PLUGIN_PATH", raising=False)
-    monkeypatch.setenv("DROVER_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("COLUMNS", "200")
     return tmp_path / "home"
 
@@ -83,3 +84,55 @@ def test_folders_of_a_plugin_path_are_listed_with_their_problems(
     assert "broken.jar is no zip archive" in error
     assert "none in DROVER_PLUGIN_PATH cannot be read" in error
     assert not home.exists()
+
+
+def test_the_commands_of_the_readme_bring_a_connector(
+    cluster: FakeCluster, home: Path, drover: Run
+) -> None:
+    """The plugin comes from Maven; `reload` calls a cluster."""
+    require_mvn()
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(worker_ids=["w:1"])
+    cluster.answers["ReloadPlugins"] = pb.ReloadPluginsResponse(worker_id="w:1")
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## Bring your connectors")[2].partition("```console")[2]
+    lines = section.partition("```")[0].split("\n")
+    commands = [each.removeprefix("$ drover ") for each in lines if each.startswith("$ ")]
+    assert len(commands) == 3
+    results = [drover(*each.split()) for each in commands]
+    assert [code for code, *_ in results] == [0, 0, 0], results
+    assert "installed connect-file@4.3.1" in results[0][1]
+    assert "org.apache.kafka.connect.file.FileStreamSourceConnector" in results[1][1]
+    names = sorted(each.name for each in (home / "connect-file@4.3.1" / "jars").iterdir())
+    assert names == ["connect-file-4.3.1.jar"]  # without Kafka's own jars
+    assert cluster.requests[-1].worker_id == "w:1"
+
+
+@pytest.mark.parametrize(
+    ("mvn", "message"),
+    [
+        (None, "no mvn in PATH to fetch org.acme:acme:1 with: install Maven"),
+        (
+            "echo '[ERROR] Could not find artifact org.acme:acme:jar:1' && exit 1",
+            "mvn could not fetch org.acme:acme:1: Could not find artifact org.acme:acme:jar:1",
+        ),
+        ("exit 0", "mvn could not fetch org.acme:acme:1: it copied no file"),
+    ],
+)
+def test_an_artifact_that_cannot_be_fetched_is_refused_with_the_reason(
+    tmp_path: Path,
+    home: Path,
+    drover: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    mvn: str | None,
+    message: str,
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    if mvn is not None:
+        (folder / "mvn").write_text(f"#!/bin/sh\n{mvn}\n")
+        (folder / "mvn").chmod(0o700)
+    monkeypatch.setenv("PATH", str(folder))
+    code, _, error = drover("plugin", "add", "org.acme:acme:1")
+    assert code == 1
+    assert message in " ".join(error.split())
+    assert [each.name for each in home.iterdir()] == [".lock"]

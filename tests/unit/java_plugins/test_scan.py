@@ -159,6 +159,30 @@ def test_the_plugin_path_of_kafka_connect_is_read_as_it_is(classes: Path, tmp_pa
     assert sorted(one.rglob("*")) == before
 
 
+def test_the_folder_of_one_plugin_is_used_as_one(classes: Path, tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "acme"
+    home.mkdir(mode=0o700)
+    jar(folder / "acme.jar", classes, without="Helper")
+    with zipfile.ZipFile(folder / "library.jar", "w") as archive:
+        archive.write(classes / "org/acme/Helper.class", "org/acme/Helper.class")
+    for _ in range(2):
+        catalogue = installed(home, (folder,))
+        assert [(each.name, each.path) for each in catalogue.plugins] == [("acme", folder)]
+        assert catalogue.find("Copier").needs_kafka
+        (problem,) = catalogue.problems
+        assert f"is the folder of one plugin, and is used as that: name {tmp_path}" in problem
+
+
+def test_jars_that_do_not_need_each_other_are_plugins_of_their_own(
+    classes: Path, tmp_path: Path
+) -> None:
+    for name in ("one.jar", "two.jar"):
+        jar(tmp_path / "plugins" / name, classes)
+    catalogue = installed(None, (tmp_path / "plugins",))
+    assert [each.name for each in catalogue.plugins] == ["one.jar", "two.jar"]
+    assert catalogue.problems == ()
+
+
 def test_a_jar_that_was_replaced_is_scanned_again(classes: Path, tmp_path: Path) -> None:
     home, folder = tmp_path / "home", tmp_path / "plugins"
     home.mkdir(mode=0o700)

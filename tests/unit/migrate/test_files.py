@@ -142,6 +142,7 @@ def test_drover_gets_the_settings_of_the_worker(script: ScriptedConnect, check: 
         "org.apache.kafka.common.config.provider.FileConfigProvider\n"
         "config.providers.vault.class=com.example.VaultConfigProvider\n"
         "config.providers.vault.param.token=pa55-word\n"
+        "plugin.path=/usr/share/java,/opt/connectors\n"
     )
     report = check(properties=WORKER + more)
     assert report.worker is not None
@@ -151,6 +152,7 @@ def test_drover_gets_the_settings_of_the_worker(script: ScriptedConnect, check: 
         "DROVER_CONFIG_STORAGE_TOPIC": "c",
         "DROVER_OFFSET_STORAGE_TOPIC": "o",
         "DROVER_STATUS_STORAGE_TOPIC": "s",
+        "DROVER_PLUGIN_PATH": "/usr/share/java,/opt/connectors",
         "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT": "enabled",
         "DROVER_CONVERTERS": '{"key.converter": '
         '"org.apache.kafka.connect.storage.StringConverter", "value.converter": '

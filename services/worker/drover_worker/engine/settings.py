@@ -10,6 +10,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from drover.java_plugins.allowed import ALLOWED_VARIABLE, EVERY_CLASS, NO_CLASS
+from drover.java_plugins.places import HOME_VARIABLE, PATH_VARIABLE
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
 from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
@@ -138,6 +140,10 @@ class EngineSettings:
             empty.
         plugin_modules: Modules that configs may name in addition to entry points,
             comma-separated.
+        plugin_home: The folder of installed Java plugins.
+        plugin_path: Further folders with Java plugins, comma-separated.
+        java_plugins: Java classes that configs may name, comma-separated, with ``*`` at the end of
+            a name for the rest of it.
         denied_files: Files and directories that connectors must not access, although they may be
             below ``file_roots``.
         allowed_hosts: The hosts that connectors may connect to, comma-separated; None for the
@@ -161,6 +167,9 @@ class EngineSettings:
     not_exactly_once: str = "the engine's settings do not enable it"
     file_roots: str = "/"
     plugin_modules: str = ""
+    plugin_home: str = ""
+    plugin_path: str = ""
+    java_plugins: str = EVERY_CLASS
     denied_files: tuple[str, ...] = ()
     allowed_hosts: str | None = None
     client_override_policy: str = "allowlist"
@@ -181,6 +190,9 @@ class EngineSettings:
             ROOTS_VARIABLE: self.file_roots or ",",
             DENIED_VARIABLE: json.dumps(self.denied_files),
             POLICY_VARIABLE: self.client_override_policy,
+            HOME_VARIABLE: self.plugin_home,
+            PATH_VARIABLE: self.plugin_path,
+            ALLOWED_VARIABLE: self.java_plugins or NO_CLASS,
             **hosts,
         }
 
