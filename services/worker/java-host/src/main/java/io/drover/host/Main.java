@@ -1,5 +1,8 @@
 package io.drover.host;
 
+import java.io.InputStream;
+import java.nio.file.Path;
+
 /** The host's command line: the first argument names what this JVM does. */
 public final class Main {
     private Main() {}
@@ -7,11 +10,31 @@ public final class Main {
     public static void main(String[] arguments) throws Exception {
         String subcommand = arguments.length == 0 ? "" : arguments[0];
         switch (subcommand) {
+            case "serve" -> {
+                endWithParent();
+                Server.serve(Path.of(arguments[1]), arguments[2]);
+            }
             case "describe" -> Describe.run();
             default -> {
                 System.err.println("unknown subcommand '" + subcommand + "'");
                 System.exit(2);
             }
         }
+    }
+
+    /** Ends this process when its standard input is closed, as it is when the engine has ended. */
+    private static void endWithParent() {
+        InputStream input = System.in;
+        System.setIn(InputStream.nullInputStream());
+        Thread watcher = new Thread(() -> {
+            try {
+                while (input.read() >= 0) {}
+            } catch (java.io.IOException closed) {
+                // as the end of the stream
+            }
+            Runtime.getRuntime().halt(0);
+        }, "parent");
+        watcher.setDaemon(true);
+        watcher.start();
     }
 }

@@ -1,0 +1,111 @@
+package io.drover.host;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTask;
+import org.apache.kafka.connect.source.SourceTaskContext;
+
+/**
+ * A plugin's source task whose acknowledgements wait until Drover has stored the records: while a batch is
+ * stored, the loop already polls the next one.
+ */
+final class HostedSourceTask extends SourceTask {
+    private final SourceTask plugin;
+    private final BatchProducer producer;
+    private final Phase phase;
+    private final boolean acknowledges;
+    /** The transaction that was committed last; null after its commit(). Used on the task's thread. */
+    private Transaction current;
+
+    HostedSourceTask(SourceTask plugin, BatchProducer producer, Phase phase) {
+        this.plugin = plugin;
+        this.producer = producer;
+        this.phase = phase;
+        boolean overrides;
+        try {
+            overrides = plugin.getClass().getMethod("commitRecord", SourceRecord.class, RecordMetadata.class)
+                .getDeclaringClass() != SourceTask.class;
+        } catch (NoSuchMethodException never) {
+            overrides = true;
+        }
+        acknowledges = overrides;
+    }
+
+    void committed(Transaction transaction) {
+        current = transaction;
+    }
+
+    @Override
+    public String version() {
+        return plugin.version();
+    }
+
+    @Override
+    public void initialize(SourceTaskContext context) {
+        plugin.initialize(context);
+    }
+
+    @Override
+    public void start(Map<String, String> properties) {
+        run("start", () -> plugin.start(properties));
+    }
+
+    @Override
+    public List<SourceRecord> poll() throws InterruptedException {
+        try {
+            return phase.in("poll", plugin::poll);
+        } catch (RuntimeException | InterruptedException error) {
+            throw error;
+        } catch (Exception error) {
+            throw new org.apache.kafka.connect.errors.ConnectException(error);
+        }
+    }
+
+    @Override
+    public void commitRecord(SourceRecord record, RecordMetadata metadata) {
+        if (acknowledges && current != null) {
+            current.acknowledge(record, metadata == null ? -1 : (int) metadata.offset());
+        }
+    }
+
+    @Override
+    public void commit() throws InterruptedException {
+        Transaction done = current;
+        current = null;
+        if (done != null) {
+            if (done.complete()) {
+                acknowledge(done);
+            }
+        } else if (producer.isDrained()) {
+            plugin.commit();
+        }
+    }
+
+    /** Passes on the acknowledgements of a transaction that is durable. */
+    void acknowledge(Transaction transaction) throws InterruptedException {
+        for (Transaction.Acknowledgement each : transaction.acknowledgements()) {
+            plugin.commitRecord(each.source(), transaction.metadata(each.row()));
+        }
+        plugin.commit();
+    }
+
+    @Override
+    public void stop() {
+        run("stop", plugin::stop);
+    }
+
+    private void run(String what, Runnable call) {
+        try {
+            phase.in(what, () -> {
+                call.run();
+                return null;
+            });
+        } catch (RuntimeException error) {
+            throw error;
+        } catch (Exception error) {
+            throw new org.apache.kafka.connect.errors.ConnectException(error);
+        }
+    }
+}

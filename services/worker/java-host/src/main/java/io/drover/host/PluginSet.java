@@ -1,0 +1,85 @@
+package io.drover.host;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.connect.connector.Connector;
+import org.apache.kafka.connect.runtime.ConnectMetrics;
+import org.apache.kafka.connect.runtime.WorkerConfig;
+import org.apache.kafka.connect.runtime.isolation.LoaderSwap;
+import org.apache.kafka.connect.runtime.isolation.PluginUtils;
+import org.apache.kafka.connect.runtime.isolation.Plugins;
+import org.apache.kafka.connect.runtime.standalone.StandaloneConfig;
+import org.apache.maven.artifact.versioning.VersionRange;
+
+/** The plugins that this host has loaded. */
+final class PluginSet {
+    /** How often a sink task without new records may commit, as offset.flush.interval.ms. */
+    private static final String COMMIT_INTERVAL_MS = "2000";
+    final WorkerConfig workerConfig;
+    final ConnectMetrics metrics;
+    private final String pluginPath;
+    private volatile Plugins plugins;
+    private boolean isScanned;
+
+    PluginSet(String pluginPath) {
+        this.pluginPath = pluginPath;
+        plugins = new Plugins(settings("service_load"));
+        Map<String, String> settings = settings("service_load");
+        plugins.compareAndSwapWithDelegatingLoader();
+        workerConfig = new StandaloneConfig(settings);
+        metrics = new ConnectMetrics("drover", workerConfig, Time.SYSTEM, "drover");
+    }
+
+    private Map<String, String> settings(String discovery) {
+        Map<String, String> settings = new HashMap<>();
+        settings.put("plugin.path", pluginPath);
+        settings.put("plugin.discovery", discovery);
+        settings.put("bootstrap.servers", "unused:1");
+        settings.put("key.converter", "org.apache.kafka.connect.json.JsonConverter");
+        settings.put("value.converter", "org.apache.kafka.connect.json.JsonConverter");
+        settings.put("offset.storage.file.filename", "/dev/null");
+        settings.put("offset.flush.interval.ms", COMMIT_INTERVAL_MS);
+        settings.put("topic.tracking.enable", "false");
+        settings.put("topic.creation.enable", "false");
+        settings.put("metric.reporters", "");
+        return settings;
+    }
+
+    Plugins plugins() {
+        return plugins;
+    }
+
+    /** The loader of a connector; a plugin without service manifests is scanned once. */
+    synchronized ClassLoader loader(String className, VersionRange range) throws ClassNotFoundException {
+        try {
+            plugins.connectorClass(className, range);
+        } catch (Exception missing) {
+            if (isScanned) {
+                throw missing;
+            }
+            isScanned = true;
+            plugins = new Plugins(settings("only_scan"));
+            plugins.connectorClass(className, range);
+        }
+        return plugins.connectorLoader(className, range);
+    }
+
+    static VersionRange range(Map<String, String> config) throws Exception {
+        return PluginUtils.connectorVersionRequirement(config.get("connector.plugin.version"));
+    }
+
+    Connector newConnector(Map<String, String> config) throws Exception {
+        String name = config.get("connector.class");
+        VersionRange range = range(config);
+        return within(loader(name, range), () -> plugins.newConnector(name, range));
+    }
+
+    /** Calls a plugin with its class loader as that of the thread. */
+    <T> T within(ClassLoader loader, Callable<T> call) throws Exception {
+        try (LoaderSwap swap = plugins.withClassLoader(loader)) {
+            return call.call();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+package io.drover.host;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.connect.connector.Connector;
+import org.apache.kafka.connect.connector.Task;
+import org.apache.kafka.connect.runtime.TaskLoops;
+import org.apache.kafka.connect.runtime.TaskStatus;
+import org.apache.kafka.connect.sink.SinkTask;
+import org.apache.kafka.connect.source.SourceTask;
+import org.apache.kafka.connect.util.ConnectorTaskId;
+
+/** A task of a plugin on its own thread, in Kafka Connect's own loop. */
+abstract class TaskRun implements TaskStatus.Listener {
+    private static final long STOP_MS = 5_000;
+
+    final Phase phase = new Phase();
+    final PluginSet plugins;
+    final TaskLoops.Of of;
+    final TaskLoops loops;
+    final Task plugin;
+    private final CountDownLatch started = new CountDownLatch(1);
+    private volatile Throwable failure;
+    private TaskLoops.Loop loop;
+
+    TaskRun(PluginSet plugins, JsonNode request) throws Exception {
+        this.plugins = plugins;
+        Map<String, String> config = Json.texts(request.get("connector_config"));
+        Map<String, String> taskConfig = Json.texts(request.get("task_config"));
+        ConnectorTaskId id = new ConnectorTaskId(request.get("connector").asText(), request.get("task").asInt());
+        ClassLoader loader = plugins.loader(config.get("connector.class"), PluginSet.range(config));
+        Connector connector = plugins.newConnector(config);
+        Class<? extends Task> taskClass = plugins.within(loader, connector::taskClass);
+        taskConfig.put("task.class", taskClass.getName());
+        of = new TaskLoops.Of(id, config, taskConfig, loader, connector.getClass());
+        loops = new TaskLoops(plugins.plugins(), plugins.workerConfig, plugins.metrics, this,
+            Executors.newSingleThreadExecutor(each -> daemon(each, "close " + id)));
+        plugin = plugins.within(loader, () -> plugins.plugins().newTask(taskClass));
+    }
+
+    final void start() throws Exception {
+        loop = plugins.within(of.loader(), this::makeLoop);
+        daemon(loop, "task " + of.id()).start();
+    }
+
+    abstract TaskLoops.Loop makeLoop();
+
+    static Thread daemon(Runnable work, String name) {
+        Thread thread = new Thread(work, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    /** Waits until the plugin has started; returns whether it has. */
+    final boolean awaitStart(long waitMs) throws Exception {
+        boolean isStarted = started.await(waitMs, TimeUnit.MILLISECONDS);
+        check();
+        return isStarted;
+    }
+
+    /** Throws the error that ended the task. */
+    final void check() throws TaskFailedException {
+        if (failure != null) {
+            throw new TaskFailedException(phase.name(), failure);
+        }
+    }
+
+    void stop() throws InterruptedException {
+        loop.stop(STOP_MS);
+    }
+
+    @Override
+    public void onStartup(ConnectorTaskId id) {
+        started.countDown();
+    }
+
+    @Override
+    public void onFailure(ConnectorTaskId id, Throwable cause) {
+        failure = cause;
+        started.countDown();
+        failed();
+    }
+
+    /** Wakes calls that wait for the task. */
+    void failed() {}
+
+    @Override
+    public void onPause(ConnectorTaskId id) {}
+
+    @Override
+    public void onResume(ConnectorTaskId id) {}
+
+    @Override
+    public void onShutdown(ConnectorTaskId id) {}
+
+    @Override
+    public void onDeletion(ConnectorTaskId id) {}
+
+    @Override
+    public void onRestart(ConnectorTaskId id) {}
+
+    /** A source task. */
+    static final class Source extends TaskRun {
+        private final BatchProducer producer = new BatchProducer();
+        private final OffsetStore offsets;
+        private final HostedSourceTask task;
+
+        Source(PluginSet plugins, JsonNode request) throws Exception {
+            super(plugins, request);
+            offsets = new OffsetStore(request.get("offsets"), producer::addOffsets);
+            task = new HostedSourceTask((SourceTask) plugin, producer, phase);
+            producer.onCommit = task::committed;
+        }
+
+        @Override
+        TaskLoops.Loop makeLoop() {
+            return loops.source(of, plugin, task, producer, offsets);
+        }
+
+        ObjectNode poll(JsonNode request) throws Exception {
+            check();
+            BatchProducer.Batch batch = producer.take(
+                request.get("records_max").asLong(), request.get("bytes_max").asLong());
+            ObjectNode answer = Json.object();
+            answer.put("phase", phase.name());
+            answer.put("since_ms", phase.sinceMs());
+            if (batch == null) {
+                return answer;
+            }
+            answer.put("batch", batch.id());
+            answer.put("rows", batch.rows().size());
+            ArrayNode written = answer.putArray("offsets");
+            batch.offsets().forEach((partition, offset) -> written.addArray().add(partition).add(offset));
+            return answer;
+        }
+
+        void fetch(JsonNode request, OutputStream out) throws Exception {
+            BatchProducer.Batch batch = producer.taken(request.get("batch").asLong());
+            int rows = batch.rows().size();
+            long part = request.get("part").asLong();
+            long parts = request.get("parts").asLong();
+            Rows.write(batch.rows().subList((int) (rows * part / parts), (int) (rows * (part + 1) / parts)), out);
+        }
+
+        /** The batch is durable; places has the partition and the offset of each row, if they are known. */
+        void durable(JsonNode request) throws Exception {
+            BatchProducer.Batch batch = producer.durable(request.get("batch").asLong());
+            JsonNode places = request.get("places");
+            int first = 0;
+            for (Transaction each : batch.transactions()) {
+                int start = first;
+                if (each.durable(row -> place(batch, places, start + row))) {
+                    plugins.within(of.loader(), () -> {
+                        task.acknowledge(each);
+                        return null;
+                    });
+                }
+                first += each.records.size();
+            }
+        }
+
+        private static RecordMetadata place(BatchProducer.Batch batch, JsonNode places, int row) {
+            if (places == null || row >= places.size()) {
+                return null;
+            }
+            JsonNode place = places.get(row);
+            var record = batch.rows().get(row);
+            return new RecordMetadata(new TopicPartition(record.topic(), place.get(0).asInt()), place.get(1).asLong(), 0,
+                record.timestamp() == null ? -1 : record.timestamp(), Rows.length(record.key()), Rows.length(record.value()));
+        }
+
+        @Override
+        void stop() throws InterruptedException {
+            producer.close();
+            super.stop();
+        }
+    }
+
+    /** A sink task. */
+    static final class Sink extends TaskRun {
+        private final FeedConsumer consumer = new FeedConsumer();
+        private final Rejections rejections = new Rejections();
+
+        Sink(PluginSet plugins, JsonNode request) throws Exception {
+            super(plugins, request);
+        }
+
+        @Override
+        TaskLoops.Loop makeLoop() {
+            return loops.sink(of, plugin, new HostedSinkTask((SinkTask) plugin, consumer, phase), consumer, rejections);
+        }
+
+        void put(JsonNode request, InputStream in) throws Exception {
+            List<ConsumerRecord<byte[], byte[]>> records = Rows.read(in);
+            records.removeIf(rejections::rejects);
+            check();
+            Map<TopicPartition, Long> starts = new LinkedHashMap<>();
+            request.get("starts").forEach(each ->
+                starts.put(new TopicPartition(each.get(0).asText(), each.get(1).asInt()), each.get(2).asLong()));
+            consumer.put(records, starts);
+        }
+
+        /** What the task did: offsets to commit, rewinds, pauses and rejected records since the last call. */
+        ObjectNode progress(JsonNode request) throws Exception {
+            boolean isDone = consumer.awaitDrained(request.get("wait_ms").asLong());
+            check();
+            ObjectNode answer = Json.object();
+            answer.put("done", isDone);
+            answer.put("phase", phase.name());
+            answer.put("since_ms", phase.sinceMs());
+            if (isDone) {
+                fill(answer.putArray("commits"), consumer.takeCommits());
+                fill(answer.putArray("rewinds"), consumer.takeRewinds());
+                Map<TopicPartition, Long> paused = new HashMap<>();
+                consumer.paused().forEach(each -> paused.put(each, 0L));
+                fill(answer.putArray("paused"), paused);
+                ArrayNode rejected = answer.putArray("rejected");
+                rejections.take().forEach(each -> rejected.addArray().add(each.partition().topic())
+                    .add(each.partition().partition()).add(each.offset()).add(each.stage()).add(each.reason()));
+            }
+            return answer;
+        }
+
+        void defer(JsonNode request) {
+            request.get("rejected").forEach(each -> rejections.defer(new Rejections.Rejection(
+                new TopicPartition(each.get(0).asText(), each.get(1).asInt()), each.get(2).asLong(),
+                each.get(3).asText(), each.get(4).asText())));
+        }
+
+        private static void fill(ArrayNode array, Map<TopicPartition, Long> offsets) {
+            offsets.forEach((key, offset) -> array.addArray().add(key.topic()).add(key.partition()).add(offset));
+        }
+
+        @Override
+        void failed() {
+            consumer.close();
+        }
+    }
+}

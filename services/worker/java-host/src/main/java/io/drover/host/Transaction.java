@@ -1,0 +1,83 @@
+package io.drover.host;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.connect.source.SourceRecord;
+
+/** Records and offsets of a source task that become visible together or not at all. */
+final class Transaction {
+    /** A record to acknowledge; row is its index in the transaction, -1 if it was dropped. */
+    record Acknowledgement(SourceRecord source, int row) {}
+
+    final List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+    final Map<String, String> offsets = new LinkedHashMap<>();
+    private final List<Acknowledgement> acknowledgements = new ArrayList<>();
+    private boolean isComplete;
+    private boolean isDurable;
+    private boolean isAcknowledged;
+    private Places places = row -> null;
+    long size;
+
+    /** Where Drover stored the rows. */
+    interface Places {
+        /** The place of a row; null if it is not known. */
+        RecordMetadata of(int row);
+    }
+
+    void add(ProducerRecord<byte[], byte[]> record) {
+        records.add(record);
+        size += Rows.size(record);
+    }
+
+    boolean isEmpty() {
+        return records.isEmpty() && offsets.isEmpty();
+    }
+
+    synchronized void acknowledge(SourceRecord source, int row) {
+        acknowledgements.add(new Acknowledgement(source, row));
+    }
+
+    /** All acknowledgements were added; returns whether they are due. */
+    synchronized boolean complete() {
+        isComplete = true;
+        return isDue();
+    }
+
+    /** The rows and offsets are durable; returns whether the acknowledgements are due. */
+    synchronized boolean durable(Places where) {
+        places = where;
+        isDurable = true;
+        return isDue();
+    }
+
+    private boolean isDue() {
+        boolean due = isComplete && isDurable && !isAcknowledged;
+        isAcknowledged |= due;
+        return due;
+    }
+
+    List<Acknowledgement> acknowledgements() {
+        return acknowledgements;
+    }
+
+    /** The metadata of a row, with the offset -1 if it is not known, as without acks in Kafka. */
+    RecordMetadata metadata(int row) {
+        if (row < 0) {
+            return null;
+        }
+        RecordMetadata place = places.of(row);
+        if (place != null) {
+            return place;
+        }
+        ProducerRecord<byte[], byte[]> record = records.get(row);
+        int partition = record.partition() == null ? RecordMetadata.UNKNOWN_PARTITION : record.partition();
+        return new RecordMetadata(new TopicPartition(record.topic(), Math.max(partition, 0)), -1, 0,
+            record.timestamp() == null ? RecordMetadata.UNKNOWN_PARTITION : record.timestamp(),
+            Rows.length(record.key()), Rows.length(record.value()));
+    }
+}

@@ -1,0 +1,165 @@
+package org.apache.kafka.connect.runtime;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Executor;
+import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.common.internals.Plugin;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.connect.connector.Connector;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.connector.Task;
+import org.apache.kafka.connect.json.JsonConverter;
+import org.apache.kafka.connect.runtime.errors.ErrorHandlingMetrics;
+import org.apache.kafka.connect.runtime.errors.ErrorReporter;
+import org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator;
+import org.apache.kafka.connect.runtime.errors.ToleranceType;
+import org.apache.kafka.connect.runtime.errors.WorkerErrantRecordReporter;
+import org.apache.kafka.connect.runtime.isolation.Plugins;
+import org.apache.kafka.connect.sink.SinkTask;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTask;
+import org.apache.kafka.connect.storage.ClusterConfigState;
+import org.apache.kafka.connect.storage.ConnectorOffsetBackingStore;
+import org.apache.kafka.connect.storage.Converter;
+import org.apache.kafka.connect.storage.HeaderConverter;
+import org.apache.kafka.connect.storage.MemoryStatusBackingStore;
+import org.apache.kafka.connect.storage.OffsetBackingStore;
+import org.apache.kafka.connect.storage.OffsetStorageReaderImpl;
+import org.apache.kafka.connect.storage.OffsetStorageWriter;
+import org.apache.kafka.connect.storage.StatusBackingStore;
+import org.apache.kafka.connect.util.ConnectorTaskId;
+import org.apache.kafka.connect.util.LoggingContext;
+
+/**
+ * Makes Kafka Connect's own task loops over a producer and a consumer of Drover. It is in Kafka's
+ * package because their constructors are; everything that another release may change is here.
+ */
+public final class TaskLoops {
+    /** What a task belongs to. */
+    public record Of(ConnectorTaskId id, Map<String, String> connectorConfig, Map<String, String> taskConfig,
+        ClassLoader loader, Class<? extends Connector> connectorClass) {}
+
+    /** A task's loop, which runs until the task stops or fails. */
+    public static final class Loop implements Runnable {
+        private final WorkerTask<?, ?> task;
+
+        private Loop(WorkerTask<?, ?> task, Of of) {
+            this.task = task;
+            task.initialize(new TaskConfig(of.taskConfig()));
+        }
+
+        @Override
+        public void run() {
+            task.run();
+        }
+
+        /** Stops the task; returns whether it has ended in time. Otherwise it is cancelled. */
+        public boolean stop(long waitMs) {
+            task.stop();
+            boolean ended = task.awaitStop(waitMs);
+            if (!ended) {
+                task.cancel();
+            }
+            task.removeMetrics();
+            return ended;
+        }
+    }
+
+    private final Plugins plugins;
+    private final WorkerConfig workerConfig;
+    private final ConnectMetrics metrics;
+    private final TaskStatus.Listener listener;
+    private final Executor executor;
+    private final StatusBackingStore statuses = new MemoryStatusBackingStore();
+
+    public TaskLoops(Plugins plugins, WorkerConfig workerConfig, ConnectMetrics metrics,
+            TaskStatus.Listener listener, Executor executor) {
+        this.plugins = plugins;
+        this.workerConfig = workerConfig;
+        this.metrics = metrics;
+        this.listener = listener;
+        this.executor = executor;
+    }
+
+    /** The converter of the offsets' JSON. */
+    public static JsonConverter offsetConverter(boolean isKey) {
+        JsonConverter converter = new JsonConverter();
+        converter.configure(Map.of("schemas.enable", "false"), isKey);
+        return converter;
+    }
+
+    /** A source task's loop. */
+    public Loop source(Of of, Task plugin, SourceTask task, Producer<byte[], byte[]> producer,
+            OffsetBackingStore offsets) {
+        SourceConnectorConfig config = new SourceConnectorConfig(plugins, of.connectorConfig(), false);
+        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config);
+        ConnectorOffsetBackingStore store = ConnectorOffsetBackingStore.withOnlyWorkerStore(
+            () -> LoggingContext.forTask(of.id()), offsets, "");
+        store.configure(workerConfig);
+        String name = of.id().connector();
+        return new Loop(new ExactlyOnceWorkerSourceTask(of.id(), task, listener, TargetState.STARTED,
+            parts.key, parts.value, parts.header, parts.chain, producer, null, null,
+            new OffsetStorageReaderImpl(store, name, offsetConverter(true), offsetConverter(false)),
+            new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false)),
+            store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
+            statuses, config, executor, () -> {}, () -> {}, List::of, parts.metadata, plugins.safeLoaderSwapper()), of);
+    }
+
+    /** A sink task's loop. */
+    public Loop sink(Of of, Task plugin, SinkTask task, Consumer<byte[], byte[]> consumer,
+            ErrorReporter<ConsumerRecord<byte[], byte[]>> reporter) {
+        SinkConnectorConfig config = new SinkConnectorConfig(plugins, of.connectorConfig());
+        Parts<ConsumerRecord<byte[], byte[]>, org.apache.kafka.connect.sink.SinkRecord> parts =
+            new Parts<>(of, plugin, config);
+        boolean reports = config.errorToleranceType() == ToleranceType.ALL || config.enableErrorLog()
+            || !config.dlqTopicName().isEmpty();
+        WorkerErrantRecordReporter errant = reports
+            ? new WorkerErrantRecordReporter(parts.retries, parts.key.get(), parts.value.get(), parts.header.get())
+            : null;
+        return new Loop(new WorkerSinkTask(of.id(), task, listener, TargetState.STARTED, workerConfig,
+            stateOf(of), metrics, parts.key, parts.value, parts.errors, parts.header, parts.chain, consumer,
+            of.loader(), Time.SYSTEM, parts.retries, errant, statuses, () -> List.of(reporter), parts.metadata,
+            plugins.safeLoaderSwapper()), of);
+    }
+
+    private ClusterConfigState stateOf(Of of) {
+        String name = of.id().connector();
+        return new ClusterConfigState(0, null, Map.of(name, 1), Map.of(name, of.connectorConfig()),
+            Map.of(name, TargetState.STARTED), Map.of(of.id(), of.taskConfig()), Map.of(), Map.of(), Map.of(),
+            Set.of(), Set.of());
+    }
+
+    /** What both kinds of loops need. */
+    private final class Parts<T, R extends ConnectRecord<R>> {
+        final ErrorHandlingMetrics errors;
+        final RetryWithToleranceOperator<T> retries;
+        final Plugin<Converter> key;
+        final Plugin<Converter> value;
+        final Plugin<HeaderConverter> header;
+        final TransformationChain<T, R> chain;
+        final TaskPluginsMetadata metadata;
+
+        Parts(Of of, Task plugin, ConnectorConfig config) {
+            errors = new ErrorHandlingMetrics(of.id(), metrics);
+            retries = new RetryWithToleranceOperator<>(config.errorRetryTimeout(), config.errorMaxDelayInMillis(),
+                config.errorToleranceType(), Time.SYSTEM, errors);
+            Converter keys = plugins.newConverter(config, ConnectorConfig.KEY_CONVERTER_CLASS_CONFIG,
+                ConnectorConfig.KEY_CONVERTER_VERSION_CONFIG);
+            Converter values = plugins.newConverter(config, ConnectorConfig.VALUE_CONVERTER_CLASS_CONFIG,
+                ConnectorConfig.VALUE_CONVERTER_VERSION_CONFIG);
+            HeaderConverter headers = plugins.newHeaderConverter(config, ConnectorConfig.HEADER_CONVERTER_CLASS_CONFIG,
+                ConnectorConfig.HEADER_CONVERTER_VERSION_CONFIG);
+            key = metrics.wrap(keys, of.id(), true);
+            value = metrics.wrap(values, of.id(), false);
+            header = metrics.wrap(headers, of.id());
+            List<TransformationStage<R>> stages = config.transformationStages(plugins, of.id(), metrics);
+            chain = new TransformationChain<>(stages, retries);
+            metadata = new TaskPluginsMetadata(of.connectorClass(), plugin, keys, values, headers,
+                chain.transformationChainInfo(), plugins);
+        }
+    }
+}
