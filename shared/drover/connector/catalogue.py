@@ -57,14 +57,18 @@ class PluginRegistry:
         find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None,
         *,
         place: str = "on this worker",
+        find_other: Callable[[str], type[Connector] | None] = lambda _name: None,
     ) -> None:
         """Read the names of the entry points; imports nothing.
 
         Args:
             find_entry_points: Finds the entry points; by default all of this Python.
             place: Where the connectors are installed, in the words of an error.
+            find_other: Finds a connector that is no Python class, by a name that no Python class
+                has, or that has a prefix; raises an exception whose message is for users.
         """
         self._place = place
+        self._find_other = find_other
         found = find_entry_points() if find_entry_points else entry_points(group=GROUP)
         unique = {(each.name, each.value): each for each in found}
         self._entries = [_Entry(each) for _, each in sorted(unique.items())]
@@ -76,6 +80,10 @@ class PluginRegistry:
             PluginNotFoundError: No class has that name, or several have.
         """
         wanted = name.strip().replace(":", ".")
+        if ":" in name:
+            other = self._other(name)
+            if other is not None:
+                return other
         by_entry = [each for each in self._entries if wanted in each.names]
         problems = []
         for entry in by_entry:
@@ -85,6 +93,10 @@ class PluginRegistry:
         classes = {each.loaded_class for each in by_entry} - {None}
         if not classes and not problems:
             classes = {each.connector_class for each in self.list()[0] if wanted in each.aliases}
+        if not classes and not problems:
+            other = self._other(name)
+            if other is not None:
+                return other
         if not classes and not problems and "." in wanted:
             return self._import(name.strip(), wanted)
         if len(classes) == 1:
@@ -97,6 +109,12 @@ class PluginRegistry:
             candidates = ", ".join(sorted(class_name(each) for each in classes if each))
             raise PluginNotFoundError(f"{name!r} names several connectors: {candidates}")
         raise self._unknown(name)
+
+    def _other(self, name: str) -> type[Connector] | None:
+        try:
+            return self._find_other(name)
+        except Exception as error:
+            raise PluginNotFoundError(f"{name!r} cannot be used: {error}") from error
 
     def built_in_module(self, name: str) -> str | None:
         """The module of the built-in connector that ``connector.class`` names; imports nothing."""

@@ -90,6 +90,9 @@ class Connector(ABC):
     structured: ClassVar[bool] = False
     #: Whether the bytes of a source are text, for converters and transforms.
     text: ClassVar[bool] = False
+    #: Whether the parsed config also has the texts of all settings, as CONFIG_TEXTS of
+    #: ``drover.connector.settings``, for a connector that passes its config to another program.
+    needs_config_texts: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

@@ -53,6 +53,8 @@ POLL_INTERVAL_MS = "poll.interval.ms"
 RATE_MAX_RECORDS = "rate.max.records"
 RATE_MAX_BYTES = "rate.max.bytes"
 PARTITIONER_KEYLESS = "partitioner.keyless"
+#: In the parsed config of a connector that needs it: the config as it was written.
+CONFIG_TEXTS = "drover.config.texts"
 AUTO_OFFSET_RESET = "consumer.override.auto.offset.reset"
 EARLIEST, LATEST, NONE = "earliest", "latest", "none"
 
@@ -393,7 +395,7 @@ def parse_config(
     """
     translation = _translated(connector_class, raw)
     definition = full_config_def(connector_class, translation.config)
-    parsed = definition.parse(translation.config)
+    parsed = _parsed(connector_class, definition, translation.config)
     own = {key.name for key in definition}
     together = _faults_together(
         connector_class, raw, own, parsed.values, translation.config, use_systems=use_systems
@@ -422,7 +424,7 @@ def validate_config(
     translation = _translated(connector_class, raw)
     definition = full_config_def(connector_class, translation.config)
     own = {key.name for key in definition}
-    parsing = definition.parse(translation.config)
+    parsing = _parsed(connector_class, definition, translation.config)
     faults: dict[str, list[str]] = {}
     cautions: dict[str, list[str]] = {}
     skipped: dict[str, list[str]] = {}
@@ -522,13 +524,25 @@ def task_config(
     """
     merged = _translated(connector_class, {**connector_config, **own_config}).config
     definition = full_config_def(connector_class, merged)
-    return definition.parse(merged).require_valid(merged.get(NAME) or "")
+    parsed = _parsed(connector_class, definition, merged)
+    return parsed.require_valid(merged.get(NAME) or "")
+
+
+def _parsed(
+    connector_class: type[Connector], definition: ConfigDef, config: RawConfig
+) -> ParsedConfig:
+    parsed = definition.parse(config)
+    if not connector_class.needs_config_texts:
+        return parsed
+    texts = {name: text for name, text in config.items() if text is not None}
+    return replace(parsed, values={**parsed.values, CONFIG_TEXTS: texts})
 
 
 __all__ = [
     "BATCH_MAX_BYTES",
     "BATCH_MAX_RECORDS",
     "BATCH_WAIT_MS",
+    "CONFIG_TEXTS",
     "CONNECTOR_CLASS",
     "NAME",
     "PARTITIONER_KEYLESS",

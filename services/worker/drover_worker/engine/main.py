@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -13,6 +14,7 @@ import structlog
 
 from drover.api.engine.v1 import engine_pb2
 from drover.connector.catalogue import PluginRegistry
+from drover.connectors.java.finder import find_connector
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
@@ -75,7 +77,7 @@ def run(
     engine = Engine(
         settings.limits,
         link.send,
-        PluginRegistry(),
+        PluginRegistry(find_other=partial(find_connector, in_engine=True)),
         configs,
         validate,
         not_exactly_once=settings.source_limitation,

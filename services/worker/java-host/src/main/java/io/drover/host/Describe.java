@@ -102,7 +102,7 @@ final class Describe {
         write(answer);
     }
 
-    private static ConfigDef definition(Object plugin) {
+    static ConfigDef definition(Object plugin) {
         if (plugin instanceof Connector connector) {
             return connector.config();
         }
@@ -121,7 +121,7 @@ final class Describe {
         throw new IllegalArgumentException("it is no plugin of Kafka Connect");
     }
 
-    private static ArrayNode settings(ConfigDef definition) {
+    static ArrayNode settings(ConfigDef definition) {
         ArrayNode settings = JSON.createArrayNode();
         List<String> groups = definition.groups();
         Map<String, ConfigValue> values = new HashMap<>();

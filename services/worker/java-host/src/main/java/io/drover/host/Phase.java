@@ -5,6 +5,7 @@ import java.util.concurrent.Callable;
 /** What a plugin is doing, for errors and status. */
 final class Phase {
     private volatile String name = "";
+    private volatile String failed = "";
     private volatile Thread thread;
     private volatile long sinceNanos;
 
@@ -12,14 +13,24 @@ final class Phase {
         name = what;
         thread = Thread.currentThread();
         sinceNanos = System.nanoTime();
-        T found = call.call();
-        name = ""; // after an exception it stays, and names where the plugin failed
-        return found;
+        try {
+            return call.call();
+        } catch (Exception | Error error) {
+            failed = what;
+            throw error;
+        } finally {
+            name = "";
+        }
     }
 
-    /** The plugin's method that runs or failed; empty between calls. */
+    /** The plugin's method that runs; empty between calls. */
     String name() {
         return name;
+    }
+
+    /** The plugin's method that failed last; empty if none did. */
+    String failed() {
+        return failed;
     }
 
     long sinceMs() {

@@ -1,5 +1,7 @@
 package io.drover.host;
 
+import java.io.FilterOutputStream;
+import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.channels.Channels;
@@ -65,7 +67,7 @@ final class Rows {
     /** Writes records as an Arrow stream. */
     static void write(List<ProducerRecord<byte[], byte[]>> records, OutputStream out) throws Exception {
         try (VectorSchemaRoot root = VectorSchemaRoot.create(PRODUCED, MEMORY);
-                ArrowStreamWriter writer = new ArrowStreamWriter(root, null, Channels.newChannel(out))) {
+                ArrowStreamWriter writer = new ArrowStreamWriter(root, null, Channels.newChannel(new Kept(out)))) {
             writer.start();
             int next = 0;
             while (next < records.size()) {
@@ -75,6 +77,23 @@ final class Rows {
                 root.clear();
             }
             writer.end();
+        }
+    }
+
+    /** A stream that stays open when its writer is closed. */
+    private static final class Kept extends FilterOutputStream {
+        Kept(OutputStream out) {
+            super(out);
+        }
+
+        @Override
+        public void write(byte[] bytes, int start, int length) throws IOException {
+            out.write(bytes, start, length);
+        }
+
+        @Override
+        public void close() throws IOException {
+            flush();
         }
     }
 

@@ -20,6 +20,7 @@ import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.kafka.connect.connector.Connector;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -105,16 +106,10 @@ final class Server {
                 return Json.object().put("pid", ProcessHandle.current().pid());
             }
             case "definition" -> {
-                return Definitions.connector(plugins, Json.texts(request.get("config")));
-            }
-            case "plugin_definition" -> {
-                return Definitions.plugin(plugins, request.get("class").asText());
-            }
-            case "validate" -> {
-                return Definitions.validate(plugins, Json.texts(request.get("config")));
+                return definition(request.get("class").asText());
             }
             case "alter_offsets" -> {
-                return Definitions.alterOffsets(plugins, Json.texts(request.get("config")), request.get("changes"));
+                return OffsetChanges.alterOffsets(plugins, Json.texts(request.get("config")), request.get("changes"));
             }
             case "start_connector" -> {
                 ConnectorRun run = new ConnectorRun(plugins, request);
@@ -177,6 +172,17 @@ final class Server {
             }
             default -> throw new IllegalArgumentException("unknown call " + name);
         }
+    }
+
+    /** The settings of a class, in the form of the answers of describe. */
+    private ObjectNode definition(String name) throws Exception {
+        Connector connector = plugins.newConnector(Map.of("connector.class", name));
+        ClassLoader loader = connector.getClass().getClassLoader();
+        ObjectNode answer = Json.object();
+        answer.put("class", name);
+        answer.put("version", plugins.within(loader, connector::version));
+        answer.set("settings", Describe.settings(plugins.within(loader, () -> Describe.definition(connector))));
+        return answer;
     }
 
     private ObjectNode started(TaskRun run) throws Exception {

@@ -35,7 +35,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     final TaskLoops loops;
     final Task plugin;
     private final CountDownLatch started = new CountDownLatch(1);
-    private volatile Throwable failure;
+    private volatile TaskFailedException failure;
     private TaskLoops.Loop loop;
 
     TaskRun(PluginSet plugins, JsonNode request) throws Exception {
@@ -76,7 +76,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     /** Throws the error that ended the task. */
     final void check() throws TaskFailedException {
         if (failure != null) {
-            throw new TaskFailedException(phase.name(), failure);
+            throw failure;
         }
     }
 
@@ -91,7 +91,9 @@ abstract class TaskRun implements TaskStatus.Listener {
 
     @Override
     public void onFailure(ConnectorTaskId id, Throwable cause) {
-        failure = cause;
+        if (failure == null) {
+            failure = new TaskFailedException(phase.failed(), cause);
+        }
         started.countDown();
         failed();
     }

@@ -1,0 +1,1 @@
+"""Connectors, converters and transforms that are plugins of Kafka Connect, written in Java."""

@@ -1,0 +1,218 @@
+"""Makes a connector class of a Java class."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import new_class
+from typing import Any, ClassVar
+
+from drover.connector import (
+    REPEATED,
+    REPLAYED,
+    ConfigDef,
+    Connector,
+    ConnectorContext,
+    OffsetChange,
+    SinkConnector,
+    SourceConnector,
+    Violation,
+)
+from drover.connectors.java.chain import HostSettings, hosted_config
+from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
+from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
+from drover.java_plugins.catalogue import JavaClass, JavaPluginError, Kind
+from drover.java_plugins.describe import config_def, describe, from_document, validate
+from drover.java_plugins.host import HOSTS, Host, Plugins, describing_jvm, disposable
+from drover.java_plugins.wire import JavaCallError, JavaHostEndedError
+
+_EVENTS_WAIT_MS = 1_000
+#: Settings of every connector, which Drover checks.
+_OF_DROVER = frozenset(
+    {"name", "connector.class", "tasks.max", "topics", "topics.regex", "transforms", "predicates"}
+)
+
+
+class _JavaConnector(Connector):
+    """A connector in the host."""
+
+    java_class: ClassVar[JavaClass]
+    #: Whether the class is for running connectors: its settings are asked of the host that runs
+    #: them. Otherwise each call of the plugin has a JVM that ends with it.
+    in_engine: ClassVar[bool]
+    needs_config_texts = True
+
+    def __init__(self) -> None:
+        self._host: Host | None = None
+        self._run: int | None = None
+        self._stopped = threading.Event()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """The plugin's settings, and Drover's for its host."""
+        find = _settings_of_host if cls.in_engine else _settings
+        return JAVA_SETTINGS | find(cls.java_class)
+
+    @classmethod
+    def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """The plugin's own validation, in a JVM without configs of other connectors.
+
+        It may connect to the systems that the config names.
+        """
+        if cls.in_engine:  # it was validated before it was stored
+            return ()
+        texts = _texts(cls.java_class, config[CONFIG_TEXTS])
+        found = validate(describing_jvm(), cls.java_class.path, cls.java_class.name, texts)
+        return [Violation(each.name, error) for each in found.values for error in each.errors]
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Ask the plugin."""
+        texts = _texts(cls.java_class, config[CONFIG_TEXTS])
+        with disposable(_plugins(cls.java_class)) as host:
+            found = _called(
+                cls.java_class,
+                host,
+                "alter_offsets",
+                config=texts,
+                changes=[list(each) for each in changes],
+            )
+        return bool(found["matches"])
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        """See Connector."""
+        del config
+        self._host = HOSTS.get(_plugins(self.java_class))
+        found = self._called(
+            "start_connector",
+            connector=context.connector,
+            config=_texts(self.java_class, context.config_texts),
+            offsets=[],
+        )
+        self._run = found["run"]
+        threading.Thread(
+            target=self._watch, args=(context,), name=f"java:{context.connector}", daemon=True
+        ).start()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """See Connector."""
+        found: list[dict[str, str]] = self._called("task_configs", run=self._run, max=max_tasks)[
+            "configs"
+        ]
+        return [
+            {name: text for name, text in each.items() if text is not None and name != "name"}
+            for each in found
+        ]
+
+    def stop(self) -> None:
+        """See Connector."""
+        self._stopped.set()
+        if self._host is not None and self._run is not None and self._host.is_running:
+            self._called("stop_connector", run=self._run)
+
+    def _called(self, name: str, **arguments: Any) -> dict[str, Any]:
+        assert self._host is not None
+        return _called(self.java_class, self._host, name, **arguments)
+
+    def _watch(self, context: ConnectorContext) -> None:
+        """Pass on what the plugin requests, until the connector is stopped."""
+        while not self._stopped.is_set():
+            try:
+                found = self._called("connector_events", run=self._run, wait_ms=_EVENTS_WAIT_MS)
+            except (JavaHostEndedError, JavaTaskError) as error:
+                if not self._stopped.is_set():
+                    context.fail(error)
+                return
+            if found.get("ended"):
+                return
+            if found["reconfigure"]:
+                context.request_reconfiguration()
+            if "error" in found:
+                name = self.java_class.name
+                context.fail(JavaTaskError(f"{name} raised an error: {found['error']}"))
+
+
+class JavaSource(_JavaConnector, SourceConnector):
+    """A Java source; subclasses are made for each class."""
+
+    #: The poll of a Java source may acknowledge records at its server.
+    poll_has_effects = True
+    guarantees = REPLAYED
+    task_class = JavaSourceTask
+
+
+class JavaSink(_JavaConnector, SinkConnector):
+    """A Java sink; subclasses are made for each class."""
+
+    guarantees = REPEATED
+    task_class = JavaSinkTask
+
+
+@lru_cache(maxsize=1_000)
+def connector_of(java_class: JavaClass, *, in_engine: bool) -> type[Connector]:
+    """The connector class of a Java class; ``in_engine`` if it is for running connectors."""
+    is_source = java_class.kind is Kind.SOURCE
+    base: type[Any] = JavaSource if is_source else JavaSink
+    task_base: type[Any] = JavaSourceTask if is_source else JavaSinkTask
+    package, _, simple = java_class.name.rpartition(".")
+    task = new_class(
+        f"{simple}Task",
+        (task_base,),
+        exec_body=lambda body: body.update(java_class=java_class, __module__=package),
+    )
+    made: type[Connector] = new_class(
+        simple,
+        (base,),
+        exec_body=lambda body: body.update(
+            java_class=java_class,
+            in_engine=in_engine,
+            task_class=task,
+            version=java_class.version or "unknown",
+            other_settings=HostSettings(passed_on=("*",)),
+            __module__=package,
+            __doc__=f"The class {java_class.name} of the Java plugin {java_class.plugin}.",
+        ),
+    )
+    return made
+
+
+def _plugins(java_class: JavaClass) -> Plugins:
+    return Plugins((java_class.path,), java_class.plugin)
+
+
+def _texts(java_class: JavaClass, texts: Mapping[str, str | None]) -> dict[str, str]:
+    return {**hosted_config(texts), "connector.class": java_class.name}
+
+
+def _called(java_class: JavaClass, host: Host, name: str, **arguments: Any) -> dict[str, Any]:
+    try:
+        return host.call(name, **arguments)
+    except JavaCallError as error:
+        raise JavaTaskError(
+            f"{name.replace('_', ' ')} of {java_class.name} ({java_class.plugin}) failed: {error}\n"
+            f"{error.trace}"
+        ) from error
+
+
+@lru_cache(maxsize=1_000)
+def _settings(java_class: JavaClass) -> ConfigDef:
+    """The plugin's settings, asked of a JVM once.
+
+    Raises:
+        JavaPluginError: The plugin does not answer.
+    """
+    found = describe(describing_jvm(), java_class.path, [java_class.name])[java_class.name]
+    if isinstance(found, JavaPluginError):
+        raise found
+    return _own(config_def(found))
+
+
+@lru_cache(maxsize=1_000)
+def _settings_of_host(java_class: JavaClass) -> ConfigDef:
+    """The plugin's settings, asked of the host that runs its connectors."""
+    host = HOSTS.get(_plugins(java_class))
+    found = _called(java_class, host, "definition", **{"class": java_class.name})
+    return _own(config_def(from_document(found)))
+
+
+def _own(definition: ConfigDef) -> ConfigDef:
+    return ConfigDef(*(each for each in definition if each.name not in _OF_DROVER))

@@ -1,0 +1,258 @@
+"""Tasks of Java plugins: they run in the host, in Kafka Connect's own loops."""
+
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.connector import (
+    ArrowRows,
+    SinkBatch,
+    SinkTask,
+    SinkTaskContext,
+    SourceBatch,
+    SourceTask,
+    SourceTaskContext,
+    TopicPartition,
+    Written,
+)
+from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS
+from drover.connector.task import TaskContext
+from drover.connectors.java.chain import hosted_config
+from drover.connectors.java.settings import CONFIG_TEXTS, ISOLATION, OF_TASK
+from drover.java_plugins.catalogue import JavaClass
+from drover.java_plugins.host import HOSTS, Host, Plugins
+from drover.java_plugins.wire import FETCH_DDL, PUT_SCHEMA, Address, JavaCallError
+
+#: How long a call waits in the host before it looks whether the task should stop.
+_WAIT_MS = 500
+#: How often a sink without new records asks what its plugin committed.
+_IDLE_MS = 2_000
+#: The size from which a batch is fetched in two parts, by two cores.
+_PART_ROWS = 20_000
+
+
+class JavaTaskError(Exception):
+    """A Java plugin failed; the message names the plugin and what it did, then Java's trace."""
+
+
+class _Hosted:
+    """What tasks of both kinds do: start and stop in a host."""
+
+    #: Set by the connector's class.
+    java_class: ClassVar[JavaClass]
+
+    def __init__(self) -> None:
+        self._host: Host | None = None
+        self._owner = ""
+        self._run: int | None = None
+
+    def _start(self, context: TaskContext, call: str, **arguments: Any) -> None:
+        texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
+        task = context.task
+        self._owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
+        self._host = HOSTS.get(self._plugins, self._owner)
+        config = hosted_config(texts)
+        config["connector.class"] = self.java_class.name
+        started = self._called(
+            call,
+            connector=task.connector,
+            task=task.task,
+            connector_config=config,
+            task_config=config,
+            **arguments,
+        )
+        self._run = started["run"]
+        while not context.stopping():
+            if self._called("await_start", run=self._run, wait_ms=_WAIT_MS)["started"]:
+                return
+
+    @property
+    def _plugins(self) -> Plugins:
+        return Plugins((self.java_class.path,), self.java_class.plugin)
+
+    @property
+    def _address(self) -> Address:
+        assert self._host is not None
+        return self._host.address
+
+    def _called(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Call the host.
+
+        Raises:
+            JavaTaskError: The plugin failed.
+        """
+        try:
+            return self._address.call(name, **arguments)
+        except JavaCallError as error:
+            where = f"{error.phase}() of " if error.phase else ""
+            raise JavaTaskError(
+                f"{where}{self.java_class.name} ({self.java_class.plugin}) failed: {error}\n"
+                f"{error.trace}"
+            ) from error
+
+    def stop(self) -> None:
+        """Stop the plugin's task."""
+        if self._host is None:
+            return
+        if self._run is not None and self._host.is_running:
+            self._called("stop_task", run=self._run)
+        if self._owner:
+            HOSTS.release(self._plugins, self._owner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """Reads a part of a batch on an executor."""
+
+    address: Address
+    run: int
+    batch: int
+    parts: int
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of part ``number``."""
+        return self.address.fetch(self.run, self.batch, number, self.parts)
+
+
+class JavaSourceTask(_Hosted, SourceTask):
+    """A Java source's task."""
+
+    #: A batch is polled and converted while the one before is stored.
+    reads_ahead = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The batches that are not durable yet, oldest first.
+        self._batches: deque[int] = deque()
+
+    def start(self, context: SourceTaskContext) -> None:
+        """See SourceTask."""
+        self._context = context
+        offsets = [list(each) for each in context.offsets()]
+        self._start(context, "start_source", offsets=offsets)
+
+    def poll(self) -> SourceBatch | None:
+        """See SourceTask."""
+        config = self._context.config
+        found = self._called(
+            "poll",
+            run=self._run,
+            records_max=config[BATCH_MAX_RECORDS],
+            bytes_max=config[BATCH_MAX_BYTES],
+        )
+        if "batch" not in found:
+            return None
+        assert self._run is not None
+        self._batches.append(found["batch"])
+        parts = 2 if found["rows"] >= _PART_ROWS else 1
+        fetch = _Fetch(self._address, self._run, found["batch"], parts)
+        offsets = [
+            (json.loads(partition), None if offset is None else json.loads(offset))
+            for partition, offset in found["offsets"]
+        ]
+        return SourceBatch(ArrowRows(self._context.spark, fetch, parts, FETCH_DDL), offsets)
+
+    def committed(
+        self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> None:
+        """See SourceTask."""
+        del offsets
+        self._called("durable", run=self._run, batch=self._batches[0])
+        self._batches.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """Passes a batch to the host on an executor."""
+
+    address: Address
+    run: int
+    starts: tuple[tuple[str, int, int], ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """No rows."""
+        self.address.put(self.run, self.starts, map(_put_columns, batches))
+        yield from ()
+
+
+def _put_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = batch.schema.names
+    topic = "original_topic" if "original_topic" in names else "topic"
+    times = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    columns = {
+        "topic": batch.column(topic).cast(pa.string()),
+        "timestamp": times.cast(pa.int64()),
+    }
+    arrays = []
+    for each in PUT_SCHEMA:
+        array = columns.get(each.name)
+        array = batch.column(each.name) if array is None else array
+        arrays.append(array if array.type.equals(each.type) else pc.cast(array, each.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=PUT_SCHEMA)
+
+
+class JavaSinkTask(_Hosted, SinkTask):
+    """A Java sink's task."""
+
+    def start(self, context: SinkTaskContext) -> None:
+        """See SinkTask."""
+        self._context = context
+        self._paused: set[TopicPartition] = set()
+        self._start(context, "start_sink")
+        context.call_after(_IDLE_MS)
+
+    def write(self, batch: SinkBatch) -> Written:
+        """See SinkTask."""
+        assert self._run is not None
+        starts = tuple((each.topic, each.partition, each.start_offset) for each in batch.ranges)
+        put = _Put(self._address, self._run, starts)
+        batch.run_in_arrow(put, at_once=True)
+        done = self._progress(batch, _WAIT_MS)
+        while done is None:
+            if self._context.stopping():
+                return Written(up_to={})
+            done = self._progress(batch, _WAIT_MS)
+        return done
+
+    def idle(self) -> Written | None:
+        """See SinkTask."""
+        return self._progress(None, 0)
+
+    def _progress(self, batch: SinkBatch | None, wait_ms: int) -> Written | None:
+        """What the plugin did since the last call; None while it processes records."""
+        found = self._called("progress", run=self._run, wait_ms=wait_ms)
+        self._context.call_after(_IDLE_MS)
+        if not found["done"]:
+            return None
+        rewinds = _offsets(found["rewinds"])
+        late = []
+        for each in found["rejected"]:
+            topic, partition, offset, _, reason = each
+            if batch is not None and any(
+                (one.topic, one.partition) == (topic, partition)
+                and one.start_offset <= offset < one.end_offset
+                for one in batch.ranges
+            ):
+                batch.reject(topic, partition, offset, reason)
+            else:
+                late.append(each)
+                key = TopicPartition(topic, partition)
+                rewinds[key] = min(offset, rewinds.get(key, offset))
+        if late:  # read them again, to reject them in their own batch
+            self._called("defer", run=self._run, rejected=late)
+        paused = {TopicPartition(topic, partition) for topic, partition, _ in found["paused"]}
+        self._context.pause(*(paused - self._paused))
+        self._context.resume(*(self._paused - paused))
+        self._paused = paused
+        if rewinds:
+            self._context.rewind(rewinds)
+        return Written(up_to=_offsets(found["commits"]))
+
+
+def _offsets(found: Sequence[Sequence[Any]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for topic, partition, offset in found}

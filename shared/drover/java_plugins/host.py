@@ -1,0 +1,340 @@
+"""The JVMs that run Java plugins: one for the plugins of a connector, shared by its tasks and by
+other connectors of the same plugins, or one for a single task.
+
+Kafka Connect's runtime and the plugins are in a process of their own, so they share neither class
+path nor memory with Spark's JVM, and its end concerns only the tasks that ran in it.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import structlog
+
+from drover.java_plugins.describe import JavaHost
+from drover.java_plugins.values import JavaPluginError
+from drover.java_plugins.wire import END_FILE, Address
+
+#: The folder of the host's jars, if it is not in the worker's package.
+JARS_VARIABLE = "DROVER_JAVA_HOST"
+#: The heap of each host, in MiB.
+HEAP_VARIABLE = "DROVER_JAVA_HEAP_MIB"
+_HEAP_MIB = 512
+_DIRECT_MIB = 256
+#: Java's exit code for ExitOnOutOfMemoryError.
+_HEAP_USED_UP = 3
+_START_S = 60.0
+_STOP_S = 3.0
+_LAST_LINES = 30
+#: Never set: for short waits.
+_PAUSE = threading.Event()
+_LINE_CHARS = 2_000
+#: The longest path of a Unix socket is 107 bytes.
+_SOCKET_PATH_MAX = 100
+#: All that a plugin sees of the worker's environment.
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME")
+_LEVELS = {"TRACE": "debug", "DEBUG": "debug", "INFO": "info", "WARN": "warning"}
+
+log = structlog.get_logger(__name__)
+
+
+class JavaHostError(JavaPluginError):
+    """A host cannot be started; the message has the reason and the remedy."""
+
+
+def host_jars(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the host's jars.
+
+    Raises:
+        JavaHostError: It is not built.
+    """
+    named = environ.get(JARS_VARIABLE)
+    if named:
+        folder = Path(named)
+    else:
+        found = importlib.util.find_spec("drover_worker")
+        if found is None or found.origin is None:
+            raise JavaHostError("Java plugins run on a worker, and drover-worker is not installed")
+        folder = Path(found.origin).parent / "java_host"
+    if not (folder / "drover-java-host.jar").is_file():
+        raise JavaHostError(
+            f"the host of Java plugins is not installed ({folder} has no drover-java-host.jar): "
+            "run `make java-host` with Maven and a JDK, or install a wheel of drover-worker that "
+            f"has it, or set {JARS_VARIABLE} to its folder"
+        )
+    return folder
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> str:
+    """The Java to run hosts with.
+
+    Raises:
+        JavaHostError: There is none.
+    """
+    home = environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None or not os.access(found, os.X_OK):
+        raise JavaHostError(
+            "Java plugins need Java 17 or newer, and there is none in JAVA_HOME or PATH"
+        )
+    return found
+
+
+def describing_jvm() -> JavaHost:
+    """The JVM that asks plugins for their settings and lets them validate configs.
+
+    Raises:
+        JavaHostError: There is no Java, or the host is not built.
+    """
+    return JavaHost(Path(find_java()), host_jars())
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """The plugins of a host.
+
+    Attributes:
+        paths: The folders with the plugins' jars, each with a class loader of its own; or jars.
+        name: The plugin to name in messages.
+    """
+
+    paths: tuple[Path, ...]
+    name: str
+
+
+class Host:
+    """A JVM with some plugins; thread-safe."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        """Start the JVM.
+
+        Raises:
+            JavaHostError: It cannot be started; the message has its last lines.
+        """
+        self._plugins = plugins
+        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._heap_mib = _heap_mib()
+        java, jars = find_java(), host_jars()
+        self._folder = _new_folder()
+        self.address = Address(str(self._folder / "socket"), plugins.name)
+        try:
+            self._process = self._launched(java, jars)
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise JavaHostError(f"{java} cannot be started: {error}") from error
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stdout,), name="java-host", daemon=True
+        )
+        self._reader.start()
+        self._await_start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the JVM runs."""
+        return self._process.poll() is None
+
+    @property
+    def process_id(self) -> int:
+        """The JVM's process id."""
+        return self._process.pid
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """See Address."""
+        return self.address.call(name, **arguments)
+
+    def stop(self) -> None:
+        """End the JVM."""
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_S)
+        if self.is_running:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(_STOP_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _launched(self, java: str, jars: Path) -> subprocess.Popen[bytes]:
+        linked = self._folder / "plugins"
+        linked.mkdir()
+        for number, path in enumerate(self._plugins.paths):
+            # the parent of the plugins' folders, as plugin.path wants it, with these plugins only
+            (linked / f"{number}-{path.name}").symlink_to(path.resolve())
+        command = [
+            java,
+            f"-Xmx{self._heap_mib}m",
+            f"-XX:MaxDirectMemorySize={_DIRECT_MIB}m",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:+UseSerialGC",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            "-Djava.awt.headless=true",
+            *("-cp", f"{jars}/*"),
+            "io.drover.host.Main",
+            *("serve", self.address.socket, str(linked)),
+        ]
+        kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self._folder,
+            env={**kept, "HOME": str(self._folder), "TMPDIR": str(self._folder)},
+        )
+
+    def _await_start(self) -> None:
+        until = time.monotonic() + _START_S
+        while not self._answers():
+            if not self.is_running or time.monotonic() > until:
+                ended = not self.is_running
+                self.stop()
+                what = "ended at its start" if ended else f"did not start within {_START_S:.0f} s"
+                raise JavaHostError(
+                    f"the JVM of the Java plugin {self._plugins.name} {what}: {self._last_lines()}"
+                )
+            _PAUSE.wait(0.02)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.connect(self.address.socket)
+            return True
+        return False
+
+    def _read(self, stream: IO[bytes]) -> None:
+        """Log the host's lines until it ends, then write why it ended for its callers."""
+        for raw in stream:
+            line = raw.decode(errors="replace").rstrip("\n")[:_LINE_CHARS]
+            self._lines.append(self._logged(line))
+        code = self._process.wait()
+        with suppress(OSError):
+            part = self._folder / f"{END_FILE}.part"
+            part.write_text(self._reason(code))
+            part.rename(self._folder / END_FILE)
+
+    def _logged(self, line: str) -> str:
+        """Log a line; returns its text."""
+        with suppress(ValueError, AttributeError):
+            entry = json.loads(line)
+            level = _LEVELS.get(entry.get("level", ""), "error")
+            getattr(log, level)(
+                str(entry.get("event", "")).strip(),
+                plugin=self._plugins.name,
+                java_logger=entry.get("logger", ""),
+                context=str(entry.get("context", "")).strip(" []|"),
+            )
+            return f"{entry.get('level')} {entry.get('logger')}: {entry.get('event')}"
+        log.info(line, plugin=self._plugins.name)
+        return line
+
+    def _reason(self, code: int) -> str:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if code == _HEAP_USED_UP:
+            how = (
+                f"used up its heap of {self._heap_mib} MiB (raise {HEAP_VARIABLE} on the worker, "
+                "or give a task a JVM of its own with java.isolation=task)"
+            )
+        return f"the JVM of the Java plugin {self._plugins.name} {how}; {self._last_lines()}"
+
+    def _last_lines(self) -> str:
+        lines = "\n".join(self._lines)
+        return f"its last lines:\n{lines}" if lines else "it printed nothing"
+
+
+class Hosts:
+    """The hosts of this process; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starting: dict[tuple[object, ...], threading.Lock] = {}
+        self._hosts: dict[tuple[object, ...], Host] = {}
+
+    def get(self, plugins: Plugins, owner: str = "") -> Host:
+        """The running host of these plugins; starts one if there is none.
+
+        Args:
+            plugins: The plugins.
+            owner: The task that has a host of its own; empty for the shared one.
+
+        Raises:
+            JavaHostError: It cannot be started.
+        """
+        key = (plugins.paths, owner, os.getpid())
+        with self._lock:
+            starting = self._starting.setdefault(key, threading.Lock())
+        with starting:
+            host = self._hosts.get(key)
+            if host is None or not host.is_running:
+                if host is not None:
+                    host.stop()
+                host = Host(plugins)
+                with self._lock:
+                    self._hosts[key] = host
+            return host
+
+    def release(self, plugins: Plugins, owner: str) -> None:
+        """Stop the host of a task that has its own."""
+        with self._lock:
+            host = self._hosts.pop((plugins.paths, owner, os.getpid()), None)
+        if host is not None:
+            host.stop()
+
+    def stop(self) -> None:
+        """Stop all hosts."""
+        with self._lock:
+            hosts = list(self._hosts.values())
+            self._hosts.clear()
+        for each in hosts:
+            each.stop()
+
+
+#: The hosts of this engine.
+HOSTS = Hosts()
+
+
+@contextmanager
+def disposable(plugins: Plugins) -> Iterator[Host]:
+    """A host without other connectors' configs, for one validation.
+
+    Raises:
+        JavaHostError: It cannot be started.
+    """
+    host = Host(plugins)
+    try:
+        yield host
+    finally:
+        host.stop()
+
+
+def _heap_mib() -> int:
+    text = os.environ.get(HEAP_VARIABLE, "")
+    if not text:
+        return _HEAP_MIB
+    if not text.isdecimal() or int(text) < 32:
+        raise JavaHostError(f"{HEAP_VARIABLE} must be a number of MiB from 32, not {text!r}")
+    return int(text)
+
+
+def _new_folder() -> Path:
+    """A folder of this user; its paths are short enough for a socket."""
+    for parent in (tempfile.gettempdir(), "/tmp"):
+        folder = Path(tempfile.mkdtemp(prefix="jh-", dir=parent))
+        if len(str(folder / "socket")) <= _SOCKET_PATH_MAX:
+            return folder
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    raise JavaHostError("the path of the folder for temporary files (TMPDIR) is too long")

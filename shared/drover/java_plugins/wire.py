@@ -1,0 +1,189 @@
+"""Calls to the host of Java plugins: a line of JSON each way on a Unix socket, and Arrow streams.
+
+Executors use it too, so it needs nothing of the engine.
+"""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+#: Written beside the socket when the host has ended: why, with its last lines.
+END_FILE = "ended"
+#: How long a caller waits for that file after its connection broke.
+_END_S = 2.0
+#: Never set: for short waits.
+_PAUSE = threading.Event()
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+#: The columns of rows that the host reads.
+PUT_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("timestamp", pa.int64()),
+    ]
+)
+#: The columns of rows that the host gives, for Spark.
+FETCH_DDL = (
+    "topic string, partition int, key binary, value binary, "
+    "headers array<struct<key:string,value:binary>>, timestamp bigint"
+)
+
+
+class JavaCallError(Exception):
+    """A Java plugin's code raised an exception.
+
+    Attributes:
+        phase: The plugin's method that failed; empty if it was Kafka Connect's own code.
+        trace: Java's stack trace.
+        java_class: The exception's class.
+    """
+
+    def __init__(
+        self, message: str, phase: str = "", trace: str = "", java_class: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.trace = trace
+        self.java_class = java_class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.phase, self.trace, self.java_class)
+
+
+class JavaHostEndedError(ConnectionError):
+    """The JVM of a Java plugin has ended; the message has the reason and its last lines.
+
+    It is a failure that a restart may repair, as a lost connection to a database is.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a host answers; picklable.
+
+    Attributes:
+        socket: The path of its socket.
+        plugin: The plugin that it runs, for messages.
+    """
+
+    socket: str
+    plugin: str
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Call the host on a connection of the call's own.
+
+        Raises:
+            JavaCallError: The plugin raised an exception.
+            JavaHostEndedError: The host has ended.
+        """
+        with closing(Conversation(self)) as conversation:
+            return conversation.call(name, **arguments)
+
+    def fetch(self, run: int, batch: int, part: int, parts: int) -> Iterator[pa.RecordBatch]:
+        """A part of the rows of a source's batch."""
+        with closing(Conversation(self)) as conversation:
+            conversation.call("fetch", run=run, batch=batch, part=part, parts=parts)
+            yield from conversation.batches()
+
+    def put(
+        self, run: int, starts: Sequence[tuple[str, int, int]], rows: Iterable[pa.RecordBatch]
+    ) -> None:
+        """Pass a batch of rows to a sink's task, after the rows before; does not wait for it."""
+        with closing(Conversation(self)) as conversation:
+            conversation.put(rows, run=run, starts=[list(each) for each in starts])
+
+    def ended(self) -> JavaHostEndedError:
+        """The error of a host whose connection broke; waits briefly for the reason."""
+        path = Path(self.socket).with_name(END_FILE)
+        until = time.monotonic() + _END_S
+        while time.monotonic() < until:
+            with suppress(OSError):
+                return JavaHostEndedError(path.read_text(errors="replace"))
+            if not path.parent.is_dir():
+                break
+            _PAUSE.wait(0.02)
+        return JavaHostEndedError(f"the JVM of the Java plugin {self.plugin} has ended")
+
+
+class Conversation:
+    """A connection to a host; for one thread."""
+
+    def __init__(self, address: Address) -> None:
+        """Connect.
+
+        Raises:
+            JavaHostEndedError: The host has ended.
+        """
+        self._address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(address.socket)
+        except OSError as error:
+            self._socket.close()
+            raise address.ended() from error
+        self._stream: BufferedReader = self._socket.makefile("rb", buffering=1 << 16)
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """See Address."""
+        return self._answered(lambda: self._send(name, arguments))
+
+    def put(self, rows: Iterable[pa.RecordBatch], **arguments: Any) -> None:
+        """See Address."""
+
+        def send() -> None:
+            self._send("put", arguments)
+            with (
+                self._socket.makefile("wb", buffering=1 << 20) as out,
+                pa.ipc.new_stream(pa.PythonFile(out), PUT_SCHEMA) as writer,
+            ):
+                for each in rows:
+                    writer.write_batch(each)
+
+        self._answered(send)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The Arrow stream after an answer."""
+        try:
+            with pa.ipc.open_stream(pa.PythonFile(self._stream)) as reader:
+                yield from reader
+        except (OSError, pa.ArrowInvalid) as error:
+            raise self._address.ended() from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
+        self._socket.close()
+
+    def _send(self, name: str, arguments: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps({"call": name, **arguments}).encode() + b"\n")
+
+    def _answered(self, send: Any) -> dict[str, Any]:
+        try:
+            send()
+            line = self._stream.readline()
+        except OSError as error:
+            raise self._address.ended() from error
+        if not line.endswith(b"\n"):
+            raise self._address.ended()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            found = answer["error"]
+            raise JavaCallError(
+                found["message"], found.get("phase", ""), found["trace"], found["class"]
+            )
+        result: dict[str, Any] = answer["ok"]
+        return result
