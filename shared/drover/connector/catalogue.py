@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
@@ -20,6 +20,7 @@ GROUP = "drover.connectors"
 #: The types of connectors.
 SOURCE, SINK = "source", "sink"
 _KNOWN_SHOWN_MAX = 20
+_CLASS, _VERSION = "connector.class", "connector.plugin.version"
 
 
 class PluginNotFoundError(Exception):
@@ -57,7 +58,7 @@ class PluginRegistry:
         find_entry_points: Callable[[], Iterable[EntryPoint]] | None = None,
         *,
         place: str = "on this worker",
-        find_other: Callable[[str], type[Connector] | None] = lambda _name: None,
+        find_other: Callable[[str, str], type[Connector] | None] = lambda _name, _version: None,
     ) -> None:
         """Read the names of the entry points; imports nothing.
 
@@ -65,7 +66,8 @@ class PluginRegistry:
             find_entry_points: Finds the entry points; by default all of this Python.
             place: Where the connectors are installed, in the words of an error.
             find_other: Finds a connector that is no Python class, by a name that no Python class
-                has, or that has a prefix; raises an exception whose message is for users.
+                has, or that has a prefix, and the wanted version; raises an exception whose
+                message is for users.
         """
         self._place = place
         self._find_other = find_other
@@ -73,15 +75,27 @@ class PluginRegistry:
         unique = {(each.name, each.value): each for each in found}
         self._entries = [_Entry(each) for _, each in sorted(unique.items())]
 
-    def find(self, name: str) -> type[Connector]:
+    def find_of(self, config: Mapping[str, str | None]) -> type[Connector]:
+        """The class that a config names, in the version that it names (KIP-891).
+
+        Raises:
+            PluginNotFoundError: No class has that name and version, or several have.
+        """
+        return self.find(config.get(_CLASS) or "", config.get(_VERSION) or "")
+
+    def find(self, name: str, version: str = "") -> type[Connector]:
         """The class that ``connector.class`` names. Runs plugin code (imports).
+
+        Args:
+            name: Its name.
+            version: The wanted version of a Java class; a Python class is installed in one version.
 
         Raises:
             PluginNotFoundError: No class has that name, or several have.
         """
         wanted = name.strip().replace(":", ".")
         if ":" in name:
-            other = self._other(name)
+            other = self._other(name, version)
             if other is not None:
                 return other
         by_entry = [each for each in self._entries if wanted in each.names]
@@ -94,7 +108,7 @@ class PluginRegistry:
         if not classes and not problems:
             classes = {each.connector_class for each in self.list()[0] if wanted in each.aliases}
         if not classes and not problems:
-            other = self._other(name)
+            other = self._other(name, version)
             if other is not None:
                 return other
         if not classes and not problems and "." in wanted:
@@ -110,9 +124,9 @@ class PluginRegistry:
             raise PluginNotFoundError(f"{name!r} names several connectors: {candidates}")
         raise self._unknown(name)
 
-    def _other(self, name: str) -> type[Connector] | None:
+    def _other(self, name: str, version: str) -> type[Connector] | None:
         try:
-            return self._find_other(name)
+            return self._find_other(name, version)
         except Exception as error:
             raise PluginNotFoundError(f"{name!r} cannot be used: {error}") from error
 

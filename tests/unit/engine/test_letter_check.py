@@ -1,6 +1,6 @@
 """A replay writes no older data over newer data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -351,7 +351,7 @@ def test_a_request_takes_a_thousand_ranges_and_names_the_rest(world: World) -> N
     config = {"name": "me", "connector.class": "UpsertSink", "topics": "t", **SETTINGS}
 
     class Plugins:
-        def find(self, _name: str) -> type[Any]:
+        def find_of(self, _config: Mapping[str, str]) -> type[Any]:
             return UpsertSink
 
     command = engine_pb2.CheckDeadLetters(

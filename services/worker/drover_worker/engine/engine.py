@@ -326,7 +326,7 @@ class Engine:
         resolution = self._configs.resolve_connector(config)
         if not resolution.faults:
             return resolution.config
-        connector_class = self._plugins.find(config.get("connector.class", ""))
+        connector_class = self._plugins.find_of(config)
         return self._configs.whole(connector_class, config, resolution).config
 
     def _preview(self, call_id: int, command: engine_pb2.PreviewConnector) -> None:

@@ -119,7 +119,7 @@ def _path(
 ) -> tuple[RecordPath, type[Connector], Mapping[str, Any]]:
     """The record path of a config without its replay, with its class and the parsed config."""
     own = {key: each for key, each in config.items() if key not in (REPLAY, REPLAY_WHERE)}
-    kind = plugins.find(own["connector.class"])
+    kind = plugins.find_of(own)
     parsed = task_config(kind, own, {})
     return RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark), kind, parsed
 

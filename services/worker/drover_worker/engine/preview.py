@@ -79,7 +79,7 @@ def preview(
         PreviewRefusedError: poll() has side effects, or a topic is internal.
         InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a repair is not valid.
     """
-    connector_class = plugins.find(config["connector.class"])
+    connector_class = plugins.find_of(config)
     parsed = task_config(connector_class, config, {})
     task = TaskId(config["name"], 0)
     answer = preview_pb2.Preview()

@@ -20,10 +20,14 @@ from drover.connector import (
 from drover.connectors.java.chain import HostSettings, hosted_config
 from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
 from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
-from drover.java_plugins.catalogue import JavaClass, JavaPluginError, Kind
-from drover.java_plugins.describe import config_def, describe, from_document, validate
+from drover.java_plugins.allowed import client_setting_violations
+from drover.java_plugins.catalogue import JavaClass, Kind
+from drover.java_plugins.class_settings import settings_of
+from drover.java_plugins.describe import config_def, from_document, validate
 from drover.java_plugins.host import HOSTS, Host, Plugins, describing_jvm, disposable
+from drover.java_plugins.places import plugin_home
 from drover.java_plugins.wire import JavaCallError, JavaHostEndedError
+from drover.policy.client_settings import OverridePolicy
 
 _EVENTS_WAIT_MS = 1_000
 #: Settings of every connector, which Drover checks.
@@ -51,6 +55,11 @@ class _JavaConnector(Connector):
         """The plugin's settings, and Drover's for its host."""
         find = _settings_of_host if cls.in_engine else _settings
         return JAVA_SETTINGS | find(cls.java_class)
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Reject settings of the plugin's Kafka clients that would load code."""
+        return client_setting_violations(config[CONFIG_TEXTS], OverridePolicy.of_worker())
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -198,12 +207,9 @@ def _settings(java_class: JavaClass) -> ConfigDef:
     """The plugin's settings, asked of a JVM once.
 
     Raises:
-        JavaPluginError: The plugin does not answer.
+        JavaPluginError: The plugin fails or does not answer.
     """
-    found = describe(describing_jvm(), java_class.path, [java_class.name])[java_class.name]
-    if isinstance(found, JavaPluginError):
-        raise found
-    return _own(config_def(found))
+    return _own(config_def(settings_of(java_class, describing_jvm(), plugin_home())))
 
 
 @lru_cache(maxsize=1_000)

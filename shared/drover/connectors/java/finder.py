@@ -2,43 +2,36 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from drover.connector import Connector
 from drover.connectors.java.chain import JAVA_PREFIX
 from drover.connectors.java.connectors import connector_of
-from drover.java_plugins.catalogue import Catalogue, JavaPluginError, Kind, installed
-
-HOME_VARIABLE = "DROVER_PLUGIN_HOME"
-PATH_VARIABLE = "DROVER_PLUGIN_PATH"
-
-
-def catalogue(environ: Mapping[str, str] = os.environ) -> Catalogue:
-    """The Java plugins of this worker.
-
-    Raises:
-        JavaPluginError: The plugin home is not safe to use.
-    """
-    home = environ.get(HOME_VARIABLE)
-    folders = [Path(each) for each in environ.get(PATH_VARIABLE, "").split(",") if each.strip()]
-    return installed(Path(home) if home else None, folders)
+from drover.java_plugins.allowed import class_fault, worker_catalogue
+from drover.java_plugins.catalogue import JavaPluginError, Kind
+from drover.java_plugins.places import PATH_VARIABLE
 
 
 def find_connector(
-    name: str, environ: Mapping[str, str] = os.environ, *, in_engine: bool = False
+    name: str,
+    version: str = "",
+    environ: Mapping[str, str] = os.environ,
+    *,
+    in_engine: bool = False,
 ) -> type[Connector] | None:
     """The connector class of the Java class ``name``; None if no plugin has it.
 
     Args:
         name: Its full name or the name without its package, with or without ``java:``.
+        version: The wanted version or range of versions; empty for the latest.
         environ: The worker's environment.
         in_engine: Whether the class is for running connectors.
 
     Raises:
-        JavaPluginError: Several plugins have it, or its plugin cannot be used.
+        JavaPluginError: Several plugins have it, its plugin cannot be used, or the worker does not
+            allow it.
     """
     wanted = name.strip().removeprefix(JAVA_PREFIX).strip()
-    found = catalogue(environ)
+    found = worker_catalogue(environ)
     kinds = {each.kind for each in found.classes if wanted in (each.name, each.simple_name)}
     kind = next((each for each in (Kind.SOURCE, Kind.SINK) if each in kinds), None)
     if kind is None:
@@ -48,4 +41,8 @@ def find_connector(
                 f"plugin add`, or add its folder to {PATH_VARIABLE}"
             )
         return None
-    return connector_of(found.find(wanted, kind), in_engine=in_engine)
+    java_class = found.find(wanted, kind, version)
+    fault = class_fault(java_class.name, environ)
+    if fault is not None:
+        raise JavaPluginError(fault)
+    return connector_of(java_class, in_engine=in_engine)

@@ -12,7 +12,7 @@ from drover.config.resolution import Resolution
 from drover.connector import ConnectorContext
 from drover.connector.catalogue import PluginRegistry
 from drover.connector.connector import Connector
-from drover.connector.settings import CONNECTOR_CLASS, parse_config
+from drover.connector.settings import parse_config
 from drover.model.failures import FailureCause
 from drover.rpc.logs import log_context
 from drover_worker.engine.plugins import answers
@@ -183,7 +183,7 @@ class ConnectorRegistry:
         return ended
 
     def _start(self, run: _Run, config: Mapping[str, str]) -> None:
-        connector_class = self._plugins.find(config.get(CONNECTOR_CLASS, ""))
+        connector_class = self._plugins.find_of(config)
         resolution = self._configs.resolve_connector(config)
         run.resolution = self._configs.whole(connector_class, config, resolution)
         parsed = parse_config(connector_class, run.resolution.config)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from drover.connector.catalogue import PluginRegistry
 from drover.connector.offsets import OffsetChange
-from drover.connector.settings import CONNECTOR_CLASS, parse_config
+from drover.connector.settings import parse_config
 
 
 def alter_offsets(
@@ -17,6 +17,6 @@ def alter_offsets(
         InvalidArgumentError: INVALID_CONFIG.
         Exception: The plugin rejects the change.
     """
-    connector_class = registry.find(config.get(CONNECTOR_CLASS, ""))
+    connector_class = registry.find_of(config)
     parsed = parse_config(connector_class, config).require_valid()
     return bool(connector_class.alter_offsets(parsed, changes))

@@ -174,7 +174,7 @@ def validate(
     if on_kafka and answer.connector_type == SINK:
         _add(answer, sink_group_violations(resolution.config))
     if open_plane is not None and resolution.config.get(CONNECTOR_CLASS, "").strip():
-        connector_class = registry.find(resolution.config[CONNECTOR_CLASS])
+        connector_class = registry.find_of(resolution.config)
         _add(answer, _storage_faults(connector_class, resolution.config, open_plane))
     for value in answer.values:
         if not_exactly_once and value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
@@ -323,7 +323,7 @@ def _validated(
     if not wanted.strip():
         values = _replace_missing_class(_common_values(config))
         return engine_pb2.ConfigValidation(values=_encode_values(values))
-    connector_class = registry.find(wanted)
+    connector_class = registry.find_of(config)
     values = _limit_warnings(_validate_with(connector_class, config, use_systems=use_systems))
     answer = engine_pb2.ConfigValidation(
         values=_encode_values(values),

@@ -7,7 +7,7 @@ from typing import Any
 from drover.config.patterns import Pattern
 from drover.connector import SinkConnector
 from drover.connector.catalogue import PluginRegistry
-from drover.connector.settings import CONNECTOR_CLASS, TOPICS, TOPICS_REGEX, parse_config
+from drover.connector.settings import TOPICS, TOPICS_REGEX, parse_config
 from drover.dataplane.plane import DataPlane
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import sink_offset
@@ -44,7 +44,7 @@ def trace_offsets(
         UnavailableError: STORAGE_UNAVAILABLE.
         Exception: The plugin cannot read its output.
     """
-    kind = registry.find(config.get(CONNECTOR_CLASS, ""))
+    kind = registry.find_of(config)
     if not issubclass(kind, SinkConnector):
         raise TypeError("only sinks have output that can be traced")
     parsed = parse_config(kind, config).require_valid()

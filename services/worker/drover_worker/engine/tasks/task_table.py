@@ -11,7 +11,6 @@ from drover.codec.common import decode_task_id, decode_term
 from drover.codec.coordinator import decode_offset
 from drover.config.resolution import Resolution
 from drover.connector.catalogue import PluginRegistry, connector_type
-from drover.connector.settings import CONNECTOR_CLASS
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.rpc.logs import log_context
@@ -149,7 +148,7 @@ class TaskRegistry:
 
     def _prepare(self, slot: _Slot, command: engine_pb2.StartTask) -> None:
         tools = self._wait_for_tools()
-        connector_class = self._plugins.find(command.connector_config.get(CONNECTOR_CLASS, ""))
+        connector_class = self._plugins.find_of(command.connector_config)
         config = dict(command.connector_config)
         connector = self._configs.resolve_connector(config)
         own = self._configs.resolve(dict(command.task_config), slot.task.connector)
