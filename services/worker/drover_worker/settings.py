@@ -17,6 +17,7 @@ from drover.config.providers import (
     make_provider,
 )
 from drover.java_plugins.allowed import EVERY_CLASS, NO_CLASS, class_patterns
+from drover.java_plugins.changes import changed_classes
 from drover.java_plugins.places import plugin_home
 from drover.java_plugins.plugin_path import split_plugin_path
 from drover.log.storage import EmbeddedStorage, KafkaTopics
@@ -366,6 +367,11 @@ class WorkerSettings(ServiceSettings):
             own_engines=self.engine == OWN,
             own_engines_max=self.own_engines_max,
         )
+
+    def java_changes(self, since_ms: int) -> Mapping[str, str]:
+        """The changed Java plugin of each class that changed since a time."""
+        folders = split_plugin_path(self.plugin_path)
+        return changed_classes(since_ms, Path(self._plugin_home), folders)
 
     def engine_settings(self, slot: EngineSlot = SHARED) -> EngineSettings:
         """The settings of an engine."""

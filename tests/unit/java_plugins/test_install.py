@@ -12,6 +12,7 @@ import pytest
 
 from drover.java_plugins import install
 from drover.java_plugins.catalogue import JavaPluginError, installed
+from drover.java_plugins.changes import changed_classes
 from drover.java_plugins.class_settings import settings_of
 from drover.java_plugins.describe import JavaHost
 from tests.support.compiled_plugins import compiled, jar, java_host, source_code
@@ -130,6 +131,22 @@ def test_versions_are_side_by_side_until_an_upgrade(
     assert _names(home) == []
     with pytest.raises(JavaPluginError, match="has no plugin acme-orders"):
         install.remove("acme-orders", home)
+
+
+def test_a_plugin_that_was_installed_since_the_engine_started_has_changed(
+    orders: Path, home: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plugins"
+    (folder / "acme").mkdir(parents=True)
+    shutil.copy(orders, folder / "acme")
+    install.add(str(orders), home, host=None)
+    changed = changed_classes(0, home, (folder,))
+    assert set(changed) == {"org.acme.Orders", "Orders"}
+    jars = [*home.rglob("*.jar"), *folder.rglob("*.jar")]
+    now_ms = max(each.stat().st_ctime_ns for each in jars) // 1_000_000 + 1
+    assert changed_classes(now_ms, home, (folder,)) == {}
+    home.chmod(0o777)
+    assert changed_classes(0, home, ()) == {}
 
 
 def test_other_jars_under_an_installed_version_need_an_upgrade(

@@ -46,7 +46,7 @@ class Changes:
 class World:
     """A worker on which all connectors run."""
 
-    def __init__(self, **changed: str) -> None:
+    def __init__(self, java: Mapping[str, str] | None = None, **changed: str) -> None:
         self.moves: list[list[StatusKey]] = []
         self.go = asyncio.Event()
         self.go.set()
@@ -59,6 +59,7 @@ class World:
             forwarder=cast("Any", None),
             replace_engine=self._replace,
             changes_since=lambda _since_ms: cast("PackageChanges", Changes(changed)),
+            java_changes=lambda _since_ms: java or {},
         )
 
     async def _replace(self, moves: Moves) -> int:
@@ -82,6 +83,19 @@ async def test_connectors_that_use_a_changed_package_move_with_their_tasks() -> 
         "tickets": "connector.class uses acme-api 1.3.0",
         "masked": "transforms.b.type uses acme-api 1.3.0",
     }
+
+
+@pytest.mark.parametrize("name", ["acme_api.Mask", "java:acme_api.Mask"])
+async def test_connectors_that_use_a_changed_java_plugin_move(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONFIGS["masked"], "transforms.b.type", name)
+    world = World(java={"acme_api.Mask": "the Java plugin acme@1.1"})
+    answer = await world.ask()
+    assert world.moves == [["masked", TaskId("masked", 0)]]
+    assert list(answer.changed_packages) == ["the Java plugin acme@1.1"]
+    (moved,) = answer.moved_connectors
+    assert moved.reason == "transforms.b.type uses the Java plugin acme@1.1"
 
 
 async def test_a_new_package_moves_nothing_but_is_loaded() -> None:

@@ -142,5 +142,6 @@ class Admin:
             forwarder=forwarder,
             replace_engine=backends.replace_engine,
             plugin_modules=module_names(backends.settings.plugin_modules),
+            java_changes=backends.settings.java_changes,
         )
         self.loggers = LoggerLevels(backends.loggers, backends.config_store, every_worker)

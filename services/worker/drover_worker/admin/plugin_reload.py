@@ -23,7 +23,18 @@ ReplaceEngine = Callable[[Moves], Awaitable[int]]
 
 
 class PluginReload:
-    """Replaces the engine of this worker, or forwards the call to the named worker."""
+    """Replaces the engine of this worker, or forwards the call to the named worker.
+
+    Args:
+        worker_id: This worker.
+        loop: Its herder.
+        plugins: What its engine has reported.
+        forwarder: Calls other workers.
+        replace_engine: Replaces the engine.
+        plugin_modules: Modules that configs may name without an entry point.
+        changes_since: The Python packages that changed since a time.
+        java_changes: The changed Java plugin of each class that changed since a time.
+    """
 
     def __init__(
         self,
@@ -35,6 +46,7 @@ class PluginReload:
         replace_engine: ReplaceEngine,
         plugin_modules: Sequence[str] = (),
         changes_since: Callable[[int], PackageChanges] = PackageChanges,
+        java_changes: Callable[[int], Mapping[str, str]] = lambda _since_ms: {},
     ) -> None:
         self._worker_id = worker_id
         self._loop = loop
@@ -43,6 +55,7 @@ class PluginReload:
         self._replace_engine = replace_engine
         self._plugin_modules = plugin_modules
         self._changes_since = changes_since
+        self._java_changes = java_changes
         self._reloading: asyncio.Task[pb.ReloadPluginsResponse] | None = None
         self._reloads_all = False
 
@@ -110,20 +123,23 @@ class PluginReload:
     def _find_changes(
         self, configs: Mapping[str, Mapping[str, str]]
     ) -> tuple[list[str], dict[str, str]]:
-        """The packages that changed since the engine loaded its plugins; and for each connector
-        that uses one of them, which. Reads many files.
+        """The packages and Java plugins that changed since the engine loaded its plugins; and for
+        each connector that uses one of them, which. Reads many files.
         """
         changes = self._changes_since(self._plugins.loaded_ms)
+        java = self._java_changes(self._plugins.loaded_ms)
         reasons: dict[str, str] = {}
         for name, config in configs.items():
             for setting, kind in class_settings(config):
-                changed = changes.of_class(self._plugins.full_name(kind, config[setting]))
+                changed = java.get(config[setting].strip().removeprefix("java:").strip())
+                if changed is None:
+                    changed = changes.of_class(self._plugins.full_name(kind, config[setting]))
                 if changed is not None:
                     reasons[name] = f"{setting} uses {changed}"
                     break
         modules = {name.partition(".")[0] for name in self._plugin_modules}
         modules |= changes.plugin_modules
-        found = {*changes.distributions.values()}
+        found = {*changes.distributions.values(), *java.values()}
         found |= {f"the module {name}" for name in changes.modules(modules)}
         found |= {reason.partition(" uses ")[2] for reason in reasons.values()}
         return sorted(found), reasons
