@@ -36,7 +36,7 @@ _HEAP_MIB = 512
 _DIRECT_MIB = 256
 #: Java's exit code for ExitOnOutOfMemoryError.
 _HEAP_USED_UP = 3
-_START_S = 60.0
+_START_S = 120.0
 _STOP_S = 3.0
 _LAST_LINES = 30
 #: Never set: for short waits.

@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -135,7 +134,7 @@ class Conversation:
         except OSError as error:
             self._socket.close()
             raise address.ended() from error
-        self._stream: BufferedReader = self._socket.makefile("rb", buffering=1 << 16)
+        self._stream: IO[bytes] = self._socket.makefile("rb", buffering=1 << 16)
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         """See Address."""

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,19 @@ import pytest
 
 from drover.connector import TopicPartition
 from drover.connector.connector import Connector
+from drover.connector.settings import parse_config
+from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
-from drover.java_plugins.catalogue import Kind
+from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.host import HOSTS
 from drover.testing import SinkKit, SourceKit, TaskFailedError
+from tests.support import compiled_plugins
 from tests.support.compiled_plugins import java_host
 from tests.support.java_plugins import (
     FILE_SINK,
     FILE_SOURCE,
     STRING_CONVERTER,
+    compiled_plugin,
     file_plugin,
     java_connector,
 )
@@ -29,7 +33,7 @@ pytestmark = pytest.mark.spark
 
 MakeSink = Callable[..., SinkKit]
 MakeSource = Callable[..., SourceKit]
-LINES = TopicPartition("lines", 0)
+LINES, NUMBERS = TopicPartition("lines", 0), TopicPartition("numbers", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,3 +131,150 @@ def test_a_plugin_that_fails_to_start_is_named_with_its_phase(
     ) as caught:
         kit.run(batches=1)
     assert isinstance(caught.value, JavaTaskError | TaskFailedError)
+
+
+@pytest.fixture(scope="module")
+def behaviours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    code = (Path(compiled_plugins.__file__).parent / "java_sources" / "Behaviours.java").read_text()
+    return compiled_plugin(tmp_path_factory.mktemp("behaviours"), {"org.acme.Behaviours": code})
+
+
+@pytest.fixture
+def numbers(behaviours: Path) -> type[Connector]:
+    return java_connector("org.acme.Behaviours$Source", behaviours, Kind.SOURCE)
+
+
+@pytest.fixture
+def keeper(behaviours: Path) -> type[Connector]:
+    return java_connector("org.acme.Behaviours$Sink", behaviours, Kind.SINK)
+
+
+def lines(trace: Path, start: str) -> list[str]:
+    return [each for each in trace.read_text().splitlines() if each.startswith(start)]
+
+
+def test_a_java_source_is_told_of_each_stored_record_and_keeps_keys_and_tombstones(
+    source_kit: MakeSource, numbers: type[Connector], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    kit = source_kit(numbers, **text(mode="", trace=trace))
+    kit.run(until=lambda: len(kit.records("numbers")) >= 100)
+    kit.run(until=lambda: len(lines(trace, "ack")) >= 100)
+    kit.stop()
+    found = kit.records("numbers")
+    assert [each.key for each in found] == [f"k{n}".encode() for n in range(100)]
+    assert [each.value for each in found][8:10] == [b"v8", None]
+    assert lines(trace, "ack") == [f"ack k{n} numbers" for n in range(100)]
+    assert lines(trace, "commit")
+    kit.run(until=lambda: len(lines(trace, "start")) == 2)
+    assert lines(trace, "start") == ["start 0", "start 100"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "offset", "puts"),
+    [
+        ("", 10, range(10)),
+        ("lower", 8, range(10)),
+        ("foreign", 10, range(10)),
+        ("request", 10, range(10)),
+        ("retry", 10, range(10)),
+        ("rewind", 10, [*range(5), *range(2, 10)]),
+    ],
+)
+def test_the_offsets_that_a_java_sink_returns_are_committed(
+    sink_kit: MakeSink,
+    keeper: type[Connector],
+    tmp_path: Path,
+    mode: str,
+    offset: int,
+    puts: Sequence[int],
+) -> None:
+    trace = tmp_path / "trace"
+    kit = sink_kit(keeper, topics="numbers", **text(mode=mode, trace=trace))
+    kit.feed([f"v{n}" for n in range(10)], topic="numbers")
+    kit.run(until=lambda: kit.committed == {NUMBERS: offset})
+    assert [int(each.split()[1]) for each in lines(trace, "put")] == list(puts)
+    assert lines(trace, "open") == ["open [numbers-0]"]
+    assert len(lines(trace, "retry")) == (2 if mode == "retry" else 0)
+
+
+@pytest.mark.parametrize("mode", ["never", "null"])
+def test_a_java_sink_that_commits_nothing_gets_its_records_again(
+    sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path, mode: str
+) -> None:
+    trace = tmp_path / "trace"
+    kit = sink_kit(keeper, topics="numbers", **text(mode=mode, trace=trace))
+    kit.feed([f"v{n}" for n in range(10)], topic="numbers")
+    kit.run(until=lambda: len(lines(trace, "put")) >= 10)
+    kit.stop()
+    assert not kit.committed
+    kit.run(until=lambda: len(lines(trace, "put")) >= 20)
+
+
+def test_errant_records_become_dead_letters_with_the_reason_of_the_plugin(
+    sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    config = {
+        "topics": "numbers",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "letters",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    kit = sink_kit(keeper, config, **text(mode="errant", trace=trace))
+    kit.feed([f"v{n}" for n in range(10)], topic="numbers")
+    kit.run(until=lambda: kit.committed == {NUMBERS: 10})
+    assert [each.value for each in kit.records("letters")] == [b"v0", b"v3", b"v6", b"v9"]
+    assert b"bad number" in str(kit.records("letters")[0].headers).encode()
+    assert len(lines(trace, "put")) == 6
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("fail in put", r"put\(\) of org.acme.Behaviours\$Sink .*no luck in put"),
+        ("exit in put", "ended with exit code 7(?s:.*)the plugin gives up in put"),
+        ("fail in preCommit", "no luck in preCommit"),
+    ],
+)
+def test_a_java_sink_that_fails_is_reported_with_its_phase(
+    sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path, mode: str, words: str
+) -> None:
+    kit = sink_kit(keeper, topics="numbers", **text(mode=mode, trace=tmp_path / "trace"))
+    kit.feed(["v0"], topic="numbers")
+    if mode == "fail in preCommit":  # as in Kafka Connect: nothing is committed, the task goes on
+        kit.run(until=lambda: bool(lines(tmp_path / "trace", "put")))
+        assert not kit.committed
+        return
+    with pytest.raises(TaskFailedError, match=words):
+        kit.run(until=lambda: False)
+    kit.stop()
+
+
+def test_a_java_source_that_fills_its_heap_ends_only_its_own_jvm(
+    source_kit: MakeSource, numbers: type[Connector], file_source: type[Connector], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("one\n")
+    other = source_kit(file_source, **text(file=tmp_path / "in", topic="lines"))
+    other.run(until=lambda: len(other.records("lines")) >= 1)
+    kit = source_kit(
+        numbers,
+        {"java.isolation": "task"},
+        **text(mode="fill in poll", trace=tmp_path / "trace"),
+    )
+    with pytest.raises(TaskFailedError, match="used up its heap of 512 MiB"):
+        kit.run(until=lambda: False)
+    with (tmp_path / "in").open("a") as stream:
+        stream.write("two\n")
+    other.run(until=lambda: len(other.records("lines")) >= 2)
+
+
+def test_the_settings_of_a_java_class_are_checked_by_drover_and_by_the_plugin(
+    behaviours: Path,
+) -> None:
+    java_class = JavaClass("org.acme.Behaviours$Source", Kind.SOURCE, "2.5", "x", behaviours)
+    kind = connector_of(java_class, in_engine=False)
+    found = parse_config(kind, {"name": "x", "connector.class": java_class.name})
+    assert [(each.field, each.description) for each in found.violations] == [
+        ("trace", "is required")
+    ]

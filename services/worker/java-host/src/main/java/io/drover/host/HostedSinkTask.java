@@ -55,7 +55,8 @@ final class HostedSinkTask extends SinkTask {
 
     @Override
     public Map<TopicPartition, OffsetAndMetadata> preCommit(Map<TopicPartition, OffsetAndMetadata> offsets) {
-        return call("preCommit", () -> plugin.preCommit(offsets));
+        Map<TopicPartition, OffsetAndMetadata> found = call("preCommit", () -> plugin.preCommit(offsets));
+        return found == null ? Map.of() : found;
     }
 
     @Override

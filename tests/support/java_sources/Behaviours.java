@@ -1,0 +1,262 @@
+package org.acme;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.*;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.connect.connector.Task;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.errors.RetriableException;
+import org.apache.kafka.connect.sink.*;
+import org.apache.kafka.connect.source.*;
+
+/** Plugins that do what Kafka's own test plugins do, as their setting "mode" tells. */
+public class Behaviours {
+    static final ConfigDef CONFIG = new ConfigDef()
+        .define("mode", ConfigDef.Type.STRING, "", ConfigDef.Importance.HIGH, "What it does")
+        .define("trace", ConfigDef.Type.STRING, ConfigDef.Importance.HIGH, "The file of its calls");
+
+    static void note(Map<String, String> settings, String line) {
+        try {
+            Files.writeString(Path.of(settings.get("trace")), line + "\n",
+                StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+        } catch (IOException error) {
+            throw new RuntimeException(error);
+        }
+    }
+
+    static void hang() {
+        while (true) {
+            try {
+                Thread.sleep(1_000_000);
+            } catch (InterruptedException ignored) {
+                // as a plugin that does not react
+            }
+        }
+    }
+
+    static void misbehave(String mode, String phase) {
+        if (mode.equals("hang in " + phase)) {
+            hang();
+        } else if (mode.equals("exit in " + phase)) {
+            System.out.println("the plugin gives up in " + phase);
+            System.exit(7);
+        } else if (mode.equals("fail in " + phase)) {
+            throw new IllegalStateException("no luck in " + phase);
+        } else if (mode.equals("fill in " + phase)) {
+            List<byte[]> kept = new ArrayList<>();
+            while (true) {
+                kept.add(new byte[1 << 20]);
+            }
+        }
+    }
+
+    public static class Source extends SourceConnector {
+        private Map<String, String> settings;
+
+        public String version() {
+            return "2.5";
+        }
+
+        public ConfigDef config() {
+            return CONFIG;
+        }
+
+        public void start(Map<String, String> given) {
+            settings = given;
+            misbehave(given.get("mode"), "connector start");
+            if (given.get("mode").equals("reconfigure")) {
+                context().requestTaskReconfiguration();
+            } else if (given.get("mode").equals("raise")) {
+                context().raiseError(new IllegalStateException("the system has gone"));
+            }
+        }
+
+        public void stop() {}
+
+        public Class<? extends Task> taskClass() {
+            return Numbers.class;
+        }
+
+        public List<Map<String, String>> taskConfigs(int count) {
+            return List.of(settings);
+        }
+
+        public boolean alterOffsets(Map<String, String> config, Map<Map<String, ?>, Map<String, ?>> offsets) {
+            note(config, "alter " + offsets);
+            return true;
+        }
+    }
+
+    /** Consecutive numbers, ten in each poll, up to 100. */
+    public static class Numbers extends SourceTask {
+        private Map<String, String> settings;
+        private String mode;
+        private long next;
+
+        public String version() {
+            return "2.5";
+        }
+
+        public void start(Map<String, String> given) {
+            settings = given;
+            mode = given.get("mode");
+            misbehave(mode, "start");
+            Map<String, Object> offset = context.offsetStorageReader().offset(Map.of("n", 1));
+            next = offset == null ? 0 : (Long) offset.get("next");
+            note(given, "start " + next);
+        }
+
+        public List<SourceRecord> poll() throws InterruptedException {
+            misbehave(mode, "poll");
+            if (next >= 100) {
+                Thread.sleep(20);
+                return null;
+            }
+            List<SourceRecord> records = new ArrayList<>();
+            for (int n = 0; n < 10; n++) {
+                long value = next++;
+                records.add(new SourceRecord(Map.of("n", 1), Map.of("next", next), "numbers",
+                    Schema.STRING_SCHEMA, "k" + value, Schema.OPTIONAL_STRING_SCHEMA,
+                    value % 10 == 9 ? null : "v" + value));
+            }
+            if (context.transactionContext() != null) {
+                if (next % 50 == 0) {
+                    context.transactionContext().commitTransaction();
+                }
+            }
+            return records;
+        }
+
+        public void commitRecord(SourceRecord record, RecordMetadata metadata) {
+            note(settings, "ack " + record.key() + " " + metadata.topic());
+        }
+
+        public void commit() {
+            note(settings, "commit");
+        }
+
+        public void stop() {
+            misbehave(mode, "stop");
+        }
+    }
+
+    public static class Sink extends SinkConnector {
+        private Map<String, String> settings;
+
+        public String version() {
+            return "2.5";
+        }
+
+        public ConfigDef config() {
+            return CONFIG;
+        }
+
+        public void start(Map<String, String> given) {
+            settings = given;
+        }
+
+        public void stop() {}
+
+        public Class<? extends Task> taskClass() {
+            return Keeper.class;
+        }
+
+        public List<Map<String, String>> taskConfigs(int count) {
+            return Collections.nCopies(count, settings);
+        }
+    }
+
+    /** Writes what it gets into its file. */
+    public static class Keeper extends SinkTask {
+        private Map<String, String> settings;
+        private String mode;
+        private int puts;
+        private boolean once;
+        private final List<SinkRecord> buffer = new ArrayList<>();
+
+        public String version() {
+            return "2.5";
+        }
+
+        public void start(Map<String, String> given) {
+            settings = given;
+            mode = given.get("mode");
+            misbehave(mode, "start");
+            note(given, "start");
+        }
+
+        public void open(Collection<TopicPartition> partitions) {
+            note(settings, "open " + partitions);
+        }
+
+        public void put(Collection<SinkRecord> records) {
+            misbehave(mode, "put");
+            if (records.isEmpty()) {
+                return;
+            }
+            puts++;
+            if (mode.equals("retry") && puts <= 2) {
+                context.timeout(10);
+                note(settings, "retry");
+                throw new RetriableException("busy");
+            }
+            for (SinkRecord each : records) {
+                TopicPartition partition = new TopicPartition(each.topic(), each.kafkaPartition());
+                if (mode.equals("errant") && each.kafkaOffset() % 3 == 0) {
+                    context.errantRecordReporter().report(each, new IllegalStateException("bad number"));
+                    continue;
+                }
+                if (mode.equals("rewind") && each.kafkaOffset() == 5 && !once) {
+                    once = true;
+                    context.offset(partition, 2);
+                    note(settings, "rewind");
+                    return;
+                }
+                if (mode.equals("pause") && !once) {
+                    once = true;
+                    context.pause(partition);
+                    note(settings, "pause");
+                }
+                note(settings, "put " + each.kafkaOffset() + " " + each.key() + " " + each.value());
+                buffer.add(each);
+            }
+            if (mode.equals("request")) {
+                context.requestCommit();
+            }
+        }
+
+        public Map<TopicPartition, OffsetAndMetadata> preCommit(Map<TopicPartition, OffsetAndMetadata> offsets) {
+            misbehave(mode, "preCommit");
+            if (mode.equals("never")) {
+                return Map.of();
+            }
+            if (mode.equals("null")) {
+                return null;
+            }
+            if (mode.equals("lower")) {
+                Map<TopicPartition, OffsetAndMetadata> found = new HashMap<>();
+                offsets.forEach((key, at) -> found.put(key, new OffsetAndMetadata(Math.max(0, at.offset() - 2))));
+                return found;
+            }
+            if (mode.equals("foreign")) {
+                Map<TopicPartition, OffsetAndMetadata> found = new HashMap<>(offsets);
+                found.put(new TopicPartition("elsewhere", 7), new OffsetAndMetadata(9));
+                return found;
+            }
+            return super.preCommit(offsets);
+        }
+
+        public void flush(Map<TopicPartition, OffsetAndMetadata> offsets) {}
+
+        public void stop() {
+            note(settings, "stop");
+            misbehave(mode, "stop");
+        }
+    }
+}
