@@ -473,3 +473,29 @@ def test_a_full_disk_is_told_with_what_to_do(world: World, monkeypatch: pytest.M
     with pytest.raises(OSError, match="no space to stage a batch in"):
         world.staged(b"v")
     assert not list(world.directory.iterdir())
+
+
+@pytest.mark.parametrize("kind", [MortalBatchProducer, MortalRecordsFirstProducer])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_batch_over_the_limit_of_its_topic_is_halved(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path, kind: type[Mortal], compression: str
+) -> None:
+    options = {"compression.type": compression}
+    world = make_world(kafka.bootstrap, topic_prefix, tmp_path, kind, **options)
+    world.topic = f"{topic_prefix}small"
+    create_topic(kafka.bootstrap, world.topic, config={"max.message.bytes": "20000"})
+    owner = world.take_over()
+    owner.start()
+    values = [os.urandom(1_000) for _ in range(200)]
+    for number, part in enumerate((values[:120], values[120:])):
+        staged = world.staged(*part, key=part, headers=[[{"key": "h", "value": b"v"}]] * len(part))
+        owner.writer.publish([staged], [offset(number)])
+    found = world.records()
+    assert [each.value for each in found] == [each.key for each in found] == values
+    assert {tuple(each.headers) for each in found} == {(("h", b"v"),)}
+    large = world.staged(b"small", os.urandom(30_000))
+    with pytest.raises(InvalidArgumentError) as caught:
+        owner.writer.publish([large], [offset(2)])
+    assert caught.value.reason is Reason.TOO_LARGE
+    owner.writer.close()
+    assert len(world.records()) == 200

@@ -18,6 +18,7 @@ from drover.dataplane.kafka.record_batches import (
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
+    halved,
 )
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.record.framed import Framed
@@ -273,3 +274,11 @@ def test_open_batches_of_many_partitions_are_bounded() -> None:
     for (_, partition), batch in (each for some in made for each in some):
         counts[partition] += batch.record_count
     assert set(counts.values()) == {50}
+
+
+@given(st.lists(rows, min_size=2, max_size=20), st.sampled_from(sorted(CODECS)))
+def test_the_halves_of_a_batch_have_its_records(found: list[Row], compression: str) -> None:
+    (batch,) = batches_of(found, compression=compression)
+    first, second = halved(batch)
+    assert (first.record_count, second.record_count) == (len(found) // 2, -(-len(found) // 2))
+    assert read([first, second]) == with_headers(found)

@@ -19,7 +19,8 @@ from aiokafka.protocol.transaction import (
 )
 from confluent_kafka import KafkaError
 
-from drover.dataplane.kafka.record_batches import EncodedBatch
+from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
+from drover.dataplane.kafka.record_batches import EncodedBatch, halved
 from drover.log.kafka.brokers import (
     CONNECTION_ERRORS,
     Brokers,
@@ -28,7 +29,7 @@ from drover.log.kafka.brokers import (
     RefusedError,
 )
 from drover.log.kafka.client import SOCKET_TIMEOUT_MS
-from drover.log.kafka.errors import UNKNOWN_TOPIC
+from drover.log.kafka.errors import TOO_LARGE, UNKNOWN_TOPIC
 
 #: Between attempts: markers of the last transaction are written within milliseconds, an election
 #: takes seconds.
@@ -87,6 +88,8 @@ class ProducerSession:
         self._producer_id = -1
         self._epoch = -1
         self._sequences: dict[Place, int] = {}
+        #: The size of the smallest batch that was refused as too large, by topic.
+        self._refused_bytes: dict[str, int] = {}
         #: Partitions of the open transaction.
         self._added: set[Place] = set()
 
@@ -104,20 +107,33 @@ class ProducerSession:
 
     async def write(self, batches: Mapping[Place, EncodedBatch]) -> None:
         """Write a batch to each of these partitions in the open transaction, and wait for
-        acknowledgement.
+        acknowledgement. A batch that is over the limit of its topic is halved, as by Kafka's
+        producer.
         """
         new = [place for place in batches if place not in self._added]
         if new:
             await self._add(new)
-        waiting = {place: self._built(place, batch) for place, batch in batches.items()}
+        large = {
+            place: batch for place, batch in batches.items() if self._is_too_large(place, batch)
+        }
+        waiting = {
+            place: self._built(place, batch)
+            for place, batch in batches.items()
+            if place not in large
+        }
         attempts = _Attempts()
-        while codes := await self._send(waiting):
+        while waiting:
+            codes = await self._send(waiting)
             for place, code in codes.items():
-                if code in _WRITTEN:
+                if code in TOO_LARGE:
+                    large[place] = self._refused(place, batches[place], len(waiting.pop(place)))
+                elif code in _WRITTEN:
                     del waiting[place]
-            if not waiting:
-                return
-            await attempts.pause_after(codes.values())
+            if waiting:
+                await attempts.pause_after(codes.values())
+        for place, batch in large.items():
+            for half in await asyncio.to_thread(halved, batch):
+                await self.write({place: half})
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort the transaction, if it has any partitions."""
@@ -145,8 +161,27 @@ class ProducerSession:
         self._sequences[place] = (sequence + batch.record_count) % _SEQUENCE_END
         return batch.build(self._producer_id, self._epoch, sequence)
 
+    def _is_too_large(self, place: Place, batch: EncodedBatch) -> bool:
+        """Whether the brokers have refused a batch of this size for the topic."""
+        limit_bytes = self._refused_bytes.get(place[0])
+        size_bytes = OVERHEAD_BYTES + len(batch.records)
+        return limit_bytes is not None and size_bytes >= limit_bytes and batch.record_count > 1
+
+    def _refused(self, place: Place, batch: EncodedBatch, size_bytes: int) -> EncodedBatch:
+        """Note the size of a refused batch, of which nothing was written.
+
+        Raises:
+            RefusedError: It has a single record.
+        """
+        if batch.record_count == 1:
+            raise RefusedError(KafkaError.MSG_SIZE_TOO_LARGE)
+        self._refused_bytes[place[0]] = size_bytes
+        self._sequences[place] = (self._sequences[place] - batch.record_count) % _SEQUENCE_END
+        return batch
+
     async def _send(self, batches: Mapping[Place, bytes]) -> dict[Place, int]:
-        """Send each leader its batches; returns the error codes of the batches to send again.
+        """Send each leader its batches; returns their error codes, of which some mean to send a
+        batch again, or to halve it.
 
         Raises:
             RefusedError: A batch cannot be written.
@@ -169,7 +204,7 @@ class ProducerSession:
         for (topic, _), code in codes.items():
             if code in _LEADER_BUSY:
                 self._brokers.forget(topic)
-            elif code not in _WRITTEN:
+            elif code not in _WRITTEN | TOO_LARGE:
                 raise RefusedError(code)
         return codes
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
+from aiokafka.record.util import decode_varint
 
 from drover.dataplane.kafka.batch_format import (
     GZIP,
@@ -29,6 +30,7 @@ from drover.dataplane.kafka.batch_format import (
     ZSTD,
 )
 from drover.dataplane.kafka.checksums import crc32c
+from drover.dataplane.kafka.record_columns import decoded
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.log.kafka.brokers import Place
 from drover.record.framed import Framed
@@ -95,6 +97,39 @@ class EncodedBatch:
             + self.records
         )
         return HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, MAGIC, crc32c(behind)) + behind
+
+
+def halved(batch: EncodedBatch) -> tuple[EncodedBatch, EncodedBatch]:
+    """The first and the second half of a batch's records, of which there are at least two."""
+    data, at = decoded(batch.codec, batch.records), 0
+    records: list[tuple[int, bytes]] = []
+    for _ in range(batch.record_count):
+        size, at = decode_varint(data, at)
+        end = at + size
+        delta_ms, at = decode_varint(data, at + 1)
+        _, at = decode_varint(data, at)
+        records.append((batch.first_timestamp_ms + delta_ms, data[at:end]))
+        at = end
+    middle = len(records) // 2
+    compress = next(compress for codec, compress in CODECS.values() if codec == batch.codec)
+    first, second = (
+        _rebuilt(part, batch.codec, compress) for part in (records[:middle], records[middle:])
+    )
+    return first, second
+
+
+def _rebuilt(
+    records: Sequence[tuple[int, bytes]], codec: int, compress: Callable[[bytes], bytes]
+) -> EncodedBatch:
+    """A batch of timestamps, each with the bytes behind its number in the old batch."""
+    first_ms = records[0][0]
+    bodies = (
+        b"".join((b"\0", _varint(at_ms - first_ms), _varint(number), rest))
+        for number, (at_ms, rest) in enumerate(records)
+    )
+    data = b"".join(_varint(len(body)) + body for body in bodies)
+    last_ms = max(at_ms for at_ms, _ in records)
+    return EncodedBatch(len(records), first_ms, last_ms, codec, compress(data))
 
 
 class BatchEncoder:

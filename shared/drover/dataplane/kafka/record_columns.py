@@ -89,6 +89,11 @@ class _Spans:
         return found
 
 
+def decoded(codec: int, records: bytes) -> bytes:
+    """Decompressed records of a batch; ``codec`` is one of ``batch_format``."""
+    return _DECODERS[codec](records)
+
+
 def columns_of(frame: bytes) -> RecordColumns | None:
     """The records of a batch with a correct checksum; None if they are not plain."""
     if len(frame) < OVERHEAD_BYTES:
