@@ -3,6 +3,7 @@
 import decimal
 import io
 import json
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -14,13 +15,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from drover.convert.avro import decode
+from drover.convert.avro.avro_schemas import avro_text
 from drover.convert.avro.connect_schemas import connect_schema
 from drover.convert.avro.decode import decode_records
 from drover.convert.avro.encode import encode_records
 from drover.convert.avro.schemas import AvroSchema, parse_avro
 from drover.convert.number_bytes import decimals_of, digits_of, varints
+from drover.record import schema as schemas
 from drover.record.errors import RecordError, RowsError
-from drover.record.schema import arrow_field
+from drover.record.schema import Field, Schema, Type, arrow_field
 
 _BEFORE = b"\0\0\0\0\1"
 _SCALARS: dict[str, st.SearchStrategy[Any]] = {
@@ -330,3 +333,73 @@ def test_bytes_that_are_no_value_are_refused(schema: Any, body: bytes, fault: st
     good = pa.array([_BEFORE + body], pa.binary())
     with pytest.raises(RowsError, match=fault):
         decoded(good, avro)
+
+
+_INT8 = Schema(Type.INT8)
+_PAIR = (Field("a", _INT8), Field("b", Schema(Type.STRING, optional=True)))
+_VALUES_OF: list[tuple[Schema, st.SearchStrategy[Any]]] = [
+    (_INT8, st.integers(-128, 127)),
+    (Schema(Type.INT16), st.integers(-(2**15), 2**15 - 1)),
+    (Schema(Type.INT32), _SCALARS["int"]),
+    (Schema(Type.INT64), _SCALARS["long"]),
+    (Schema(Type.FLOAT32), _SCALARS["float"]),
+    (Schema(Type.FLOAT64), _SCALARS["double"]),
+    (Schema(Type.BOOLEAN), st.booleans()),
+    (Schema(Type.STRING), _SCALARS["string"]),
+    (Schema(Type.BYTES), _SCALARS["bytes"]),
+    (Schema(Type.INT32, name=schemas.DATE, version=1), st.dates()),
+    (Schema(Type.INT32, name=schemas.TIME, version=1), st.integers(0, 86_399_999)),
+    (Schema(Type.INT64, name=schemas.TIMESTAMP, version=1), st.integers(0, 1 << 41)),
+    (Schema(Type.ARRAY, value_schema=_INT8), st.lists(st.integers(-128, 127), max_size=3)),
+    (
+        Schema(Type.MAP, key_schema=Schema(Type.STRING), value_schema=_INT8),
+        st.dictionaries(st.text(max_size=3), st.integers(-128, 127), max_size=3).map(
+            lambda found: list(found.items())
+        ),
+    ),
+    (
+        Schema(Type.MAP, key_schema=Schema(Type.INT32), value_schema=_INT8),
+        st.dictionaries(_SCALARS["int"], st.integers(-128, 127), max_size=3).map(
+            lambda found: list(found.items())
+        ),
+    ),
+    (
+        Schema(Type.STRUCT, fields=_PAIR),
+        st.fixed_dictionaries({"a": st.integers(-128, 127), "b": st.none() | st.text(max_size=9)}),
+    ),
+]
+
+
+@st.composite
+def _decimals(draw: st.DrawFn) -> tuple[Schema, st.SearchStrategy[Any]]:
+    """Decimals of any number of digits, before and after the point."""
+    precision = draw(st.integers(1, 76))
+    scale = draw(st.integers(0, precision))
+    parameters = {schemas.SCALE: str(scale), schemas.PRECISION: str(precision)}
+    digits = st.integers(-(10**precision) + 1, 10**precision - 1)
+    return (
+        Schema(Type.BYTES, name=schemas.DECIMAL, version=1, parameters=parameters),
+        digits.map(lambda number: decimal.Decimal(number).scaleb(-scale, _EXACT)),
+    )
+
+
+_EXACT = decimal.Context(prec=100)
+
+
+@given(st.sampled_from(_VALUES_OF) | _decimals(), st.data())
+def test_null_is_written_in_every_type(
+    found: tuple[Schema, st.SearchStrategy[Any]], data: st.DataObject
+) -> None:
+    schema, values = found
+    drawn = data.draw(st.lists(st.none() | values, min_size=1, max_size=5))
+    record = Schema(Type.STRUCT, fields=(Field("f", replace(schema, optional=True)),))
+    field = arrow_field("value", record)
+    column = pa.array([{"f": each} for each in [*drawn, None]], field.type).slice(0, len(drawn))
+    # an optional field, and an optional value
+    for made, column_of in ((record, column), (replace(schema, optional=True), column.field(0))):
+        avro = parse_avro(avro_text(made, enums=True, meta_data=True))
+        written = encode_records(
+            arrow_field("value", made), column_of, avro, before=_BEFORE, strict=True, defaults=True
+        )
+        read = decode_records(written, avro, connect_schema(avro), skipped_bytes=len(_BEFORE))
+        assert read.to_pylist() == column_of.to_pylist()
