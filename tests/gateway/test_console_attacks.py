@@ -96,7 +96,7 @@ async def test_a_session_that_has_expired_is_a_new_one_and_its_streams_end(
 async def test_a_session_outlives_a_restart_only_with_keys_of_the_settings(worker: str) -> None:
     for keys in (KEYS, ""):
         address = free_address()
-        settings = {"gateway_session_keys": keys, "gateway_listen": address}
+        settings: dict[str, Any] = {"gateway_session_keys": keys, "gateway_listen": address}
         async with running_gateway([worker], **settings) as gateway:
             console = ConsoleClient(gateway)
             page = await console.get("/ui/connectors")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -134,7 +134,7 @@ class Conversation:
         except OSError as error:
             self._socket.close()
             raise address.ended() from error
-        self._stream: IO[bytes] = self._socket.makefile("rb", buffering=1 << 16)
+        self._stream: BinaryIO = self._socket.makefile("rb")
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         """See Address."""

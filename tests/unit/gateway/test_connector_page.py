@@ -21,9 +21,13 @@ from drover_gateway.console.connector_page import (
     removed_parts,
     topics_html,
 )
+from drover_gateway.console.frame import Visit
+from drover_gateway.console.sessions import Sessions
 
 RUNNING, FAILED = pb.RUN_STATE_RUNNING, pb.RUN_STATE_FAILED
 NOW_MS = 1_700_000_000_000
+SESSIONS = Sessions()
+VISIT = Visit(SESSIONS.new("", 0), SESSIONS, "system", "/ui/")
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -176,15 +180,17 @@ def version(revision: int, **config: str) -> pb.ConnectorChange:
 
 def test_a_history_has_values_before_and_after_each_change() -> None:
     changes = [version(3, a="3", token="********"), version(2, a="2", token="********")]
-    html = history_html("c", changes, has_more=False)
+    html = history_html(VISIT, "c", changes, has_more=False)
     first = html.split("revision 2")[0]
     assert "<code>2</code>" in first
     assert "<code>3</code>" in first
     assert "a secret, which differs" in first
     assert "<script" not in html
     deleted = pb.ConnectorChange(revision=4, deletion=pb.ConnectorDeletion())
-    recreated = history_html("c", [version(5, a="5"), deleted, *changes], has_more=False)
+    recreated = history_html(VISIT, "c", [version(5, a="5"), deleted, *changes], has_more=False)
     # nothing is compared with a config of before the deletion
     assert "<code>3</code>" not in recreated.split("deleted the connector")[0]
-    many = history_html("c", [version(at, a="1") for at in range(CHANGES_MAX + 1)], has_more=False)
+    many = history_html(
+        VISIT, "c", [version(at, a="1") for at in range(CHANGES_MAX + 1)], has_more=False
+    )
     assert "Earlier changes are left out" in many
