@@ -136,6 +136,7 @@ async def test_a_connector_that_exits_in_poll_is_named_and_stopped(tmp_path: Pat
         ("abort", "poll"),
         ("kill", "poll"),
         ("exit with 0", "start"),
+        ("exit a second later", "poll"),
         ("exit with the code of a missing Java", "poll"),
         ("close all descriptors", "poll"),
         ("spin", "poll"),

@@ -114,6 +114,7 @@ def _lower_limits() -> None:
 #: What a deadly connector may do.
 DEEDS: Mapping[str, Callable[[], object]] = {
     "exit": lambda: os._exit(_EXIT_CODE),
+    "exit a second later": lambda: threading.Timer(1, os._exit, [_EXIT_CODE]).start(),
     "exit with 0": lambda: os._exit(0),
     "exit with the code of a missing Java": lambda: os._exit(81),
     "segfault": lambda: ctypes.string_at(0),

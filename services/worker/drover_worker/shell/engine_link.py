@@ -205,17 +205,7 @@ class EngineLink(TopicCommands):
             self._forget_commits()
         if self._forget_fetches is not None:
             self._forget_fetches()
-        by_itself = not ended.requested and ended.kind is not events.EndKind.KILL
-        self._post(
-            events.EngineLost(
-                ended.message,
-                ended.suspects.at_work,
-                ended.kind,
-                engine,
-                by_itself,
-                ended.suspects.recent,
-            )
-        )
+        self._post(ended.event(engine))
         is_fatal = engine == SHARED and ended.lasting and not self._was_ready
         if is_fatal and not self.fatal.done():
             self.fatal.set_result(ended.message)

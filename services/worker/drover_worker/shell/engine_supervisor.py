@@ -25,7 +25,8 @@ from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.model.engines import ENGINE_MEMORY
 from drover.model.sizes import size_text
-from drover_worker.core.events import EndKind
+from drover_worker.core.engine_slots import EngineSlot
+from drover_worker.core.events import EndKind, EngineLost
 from drover_worker.engine.in_flight import Mark
 from drover_worker.engine.log_lines import as_logged
 from drover_worker.engine.settings import (
@@ -98,6 +99,12 @@ class EngineExit:
     requested: bool
     kind: EndKind = EndKind.CRASH
     suspects: Suspects = field(default_factory=Suspects)
+
+    def event(self, engine: EngineSlot) -> EngineLost:
+        """The event for the herder; ``engine`` is the slot of the engine that ended."""
+        by_itself = not self.requested and self.kind is not EndKind.KILL
+        found = self.suspects
+        return EngineLost(self.message, found.at_work, self.kind, engine, by_itself, found.recent)
 
 
 ExitHandler = Callable[[EngineExit], None]
