@@ -11,15 +11,15 @@ from playwright.async_api import Browser, Page, ViewportSize
 
 from drover.local.cluster import ClusterOptions, cluster_stages
 from drover.rpc.logs import configure_logging
-from tests.support.addresses import free_address
 from tests.support.browsers import running_browser
 from tests.support.cluster import TEST_ENVIRONMENT, EmbeddedCluster, running_cluster
-from tests.support.gateways import running_gateway
+from tests.support.console_states import states
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import pause
 
 FOLDER = REPOSITORY / "docs" / "console"
 SIZE: ViewportSize = {"width": 1100, "height": 760}
+STATE_SIZE: ViewportSize = {"width": 900, "height": 420}
 _SETTLE_S = 3.0
 #: How long records flow before the first picture.
 _FLOW_S = 30.0
@@ -109,21 +109,34 @@ async def _take(page: Page, url: str, name: str) -> None:
     response = await page.goto(url)
     await pause(_SETTLE_S)
     await page.screenshot(path=FOLDER / f"{name}.png", full_page=False)
-    sys.stdout.write(f"{name}.png {'' if response is None else response.status}\n")
-    sys.stdout.flush()
+    _note(f"{name}.png {'' if response is None else response.status}")
 
 
 async def _states(browser: Browser) -> None:
-    """Pages without a cluster."""
-    async with running_gateway([free_address()]) as alone:
-        page = await browser.new_page(viewport=SIZE)
-        await _take(page, f"{alone.url}/ui/connectors", "no-worker")
+    """Pages while something is missing."""
+    with tempfile.TemporaryDirectory(prefix="drover-") as folder:
+        async for name, watched in states(browser, Path(folder), STATE_SIZE):
+            await watched.page.screenshot(path=FOLDER / f"state-{name}.png")
+            _note(f"state-{name}.png")
 
 
-async def main() -> None:
-    """Write all pictures."""
+def _note(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+async def main(only: str = "") -> None:
+    """Write all pictures; ``only`` is ``states`` for pictures without Spark."""
     configure_logging("screenshots", "ERROR")
     FOLDER.mkdir(exist_ok=True)
+    async with running_browser() as browser:
+        await _states(browser)
+        if only != "states":
+            await _pages(browser)
+
+
+async def _pages(browser: Browser) -> None:
+    """Pages of a cluster that works."""
     with tempfile.TemporaryDirectory(prefix="drover-") as name:
         folder = Path(name)
         options = ClusterOptions(
@@ -134,12 +147,10 @@ async def main() -> None:
             await _fill(cluster, folder)
             await pause(_FLOW_S)
             (gateway,) = cluster.supervisor.addresses("gateway")
-            async with running_browser() as browser:
-                page = await browser.new_page(viewport=SIZE)
-                for picture, path in PAGES.items():
-                    await _take(page, f"http://{gateway}{path}", picture)
-                await _states(browser)
+            page = await browser.new_page(viewport=SIZE)
+            for picture, path in PAGES.items():
+                await _take(page, f"http://{gateway}{path}", picture)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(*sys.argv[1:2]))

@@ -251,7 +251,8 @@ class Stream {
     this.lostAt ??= new Date();
     const since = this.lostAt.toLocaleTimeString("en-GB");
     document.body.classList.add("stale");
-    this.text.textContent = `${text} What you see is from ${since}.`;
+    const end = /[.!?]$/.test(text) ? "" : ".";
+    this.text.textContent = `${text}${end} What you see is from ${since}.`;
     this.retry.hidden = false;
   }
 
