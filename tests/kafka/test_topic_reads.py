@@ -108,6 +108,13 @@ def places_from(topic: Topic, time_ms: int) -> list[tuple[int, int]]:
     return sorted((each.partition, json.loads(each.value)) for each in found.records)
 
 
+def starts_at(topic: Topic, time_ms: int) -> tuple[list[int], list[int]]:
+    """The starts and the ends of the partitions; the search may need more than one answer."""
+    found = read(topic, start_time_ms=time_ms, find_only=True)
+    assert not found.records
+    return [each.offset for each in found.positions], [each.offset for each in found.end_positions]
+
+
 def test_a_read_starts_at_a_time_in_each_partition(kafka: Kafka, topic: Topic) -> None:
     settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic.name, **QUIET}
     producer = Producer(settings)
@@ -128,6 +135,8 @@ def test_a_read_starts_at_a_time_in_each_partition(kafka: Kafka, topic: Topic) -
     wait_until(lambda: places_from(topic, 1_000) == everything)
     assert places_from(topic, 1_001) == [(0, 2_000), (0, 3_000)]
     assert places_from(topic, 3_001) == []
+    # the offset of a sink that is moved to a time, and the end where no record is so late
+    wait_until(lambda: starts_at(topic, 2_000) == ([1, 2], [4, 2]))
 
     # the index has the records of aborted transactions as well
     write(1, 5_000)
