@@ -391,7 +391,7 @@ class WorkerSettings(ServiceSettings):
             client_override_policy=self.client_override_policy,
             plugin_modules=self.plugin_modules,
             plugin_home=self._plugin_home,
-            plugin_path=self.plugin_path,
+            plugin_path=",".join(map(str, split_plugin_path(self.plugin_path))),
             java_plugins=self._java_plugins,
             converters=self.converters,
             config_providers=self.config_providers,

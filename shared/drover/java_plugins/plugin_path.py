@@ -36,6 +36,8 @@ def plugins_in(
     problems: list[str] = []
     names = set(taken)
     for folder in dict.fromkeys(folders):
+        if folder.parent in folders:
+            continue  # it is a plugin of its parent
         try:
             entries = sorted(_entries(folder))
         except OSError as error:
@@ -63,15 +65,17 @@ def plugins_in(
 
 
 def split_plugin_path(text: str) -> tuple[Path, ...]:
-    """The folders in the text of ``plugin.path``, which are separated by commas."""
-    return tuple(Path(each.strip()) for each in text.split(",") if each.strip())
+    """The folders in the text of ``plugin.path``, which are separated by commas. Relative ones are
+    in the working directory.
+    """
+    return tuple(Path(each.strip()).absolute() for each in text.split(",") if each.strip())
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     for each in folder.iterdir():
         if each.name.startswith("."):
             continue
-        if each.is_dir() or each.name.lower().endswith(_JAR_ENDS):
+        if each.is_dir() or (each.is_file() and each.name.lower().endswith(_JAR_ENDS)):
             yield each
 
 

@@ -191,7 +191,9 @@ def jar_paths(path: Path, *, follow_links: bool) -> Iterator[Path]:
         folders.sort()
         for name in sorted(files):
             found = Path(folder) / name
-            if name.lower().endswith(_JAR_ENDS) and (follow_links or not found.is_symlink()):
+            if not name.lower().endswith(_JAR_ENDS) or (found.is_symlink() and not follow_links):
+                continue
+            if found.is_file():  # else a link to a file that is gone
                 yield found
 
 

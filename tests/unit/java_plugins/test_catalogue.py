@@ -90,6 +90,16 @@ def test_the_latest_of_several_versions_is_used_unless_the_config_names_one() ->
         catalogue.find("OrdersSource", version="[1.0")
 
 
+@pytest.mark.parametrize("version", ["latest", "some great version", "unknown", ""])
+def test_a_version_that_is_no_number_is_found_by_its_text(version: str) -> None:
+    """As in https://github.com/apache/kafka/pull/17741."""
+    odd = replace(_SOURCE, version=version)
+    catalogue = Catalogue((_plugin("acme", odd), _plugin("acme@2", replace(_SOURCE, version="2"))))
+    assert catalogue.find("OrdersSource").version == "2"
+    if version not in ("", "latest"):
+        assert catalogue.find("OrdersSource", version=version).version == version
+
+
 def test_one_class_in_two_plugins_is_refused_with_both_names() -> None:
     one, other = replace(_SOURCE, jar_sha256="a" * 64), replace(_SOURCE, jar_sha256="b" * 64)
     catalogue = Catalogue((_plugin("acme@1.0", one), _plugin("copy@1.0", other)))

@@ -95,6 +95,31 @@ def test_an_archive_of_a_hub_has_the_name_and_version_of_its_manifest(
     assert (done.plugin.name, done.plugin.source) == ("kafka-connect-acme@2.0.1", str(path))
 
 
+def test_an_archive_without_a_folder_and_a_manifest_is_installed(
+    orders: Path, tmp_path: Path, home: Path
+) -> None:
+    """As in https://github.com/confluentinc/cp-docker-images/issues/776."""
+    path = tmp_path / "kafka-connect-acme-0.0.1.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(orders, "acme.jar")
+    assert install.add(str(path), home, host=None).plugin.name == "kafka-connect-acme@0.0.1"
+
+
+def test_the_folder_of_a_maven_build_is_installed(orders: Path, tmp_path: Path, home: Path) -> None:
+    """As in https://github.com/jcustenborder/kafka-connect-spooldir/issues/26."""
+    target = tmp_path / "target"
+    target.mkdir()
+    shutil.copy(orders, target / "acme-1.3.jar")
+    shutil.copy(orders, target / "original-acme-1.3.jar")
+    with zipfile.ZipFile(target / "acme-1.3-sources.jar", "w") as archive:
+        archive.writestr("org/acme/Orders.java", "text")
+    (target / "classes").mkdir()
+    (target / "maven-status.lst").write_text("text")
+    done = install.add(str(target), home, host=java_host(), name="acme")
+    assert (done.plugin.name, done.warnings) == ("acme@1.3", ())
+    assert [each.name for each in done.plugin.classes] == ["org.acme.Orders"]
+
+
 def test_a_tar_archive_has_the_name_and_version_of_its_file(
     orders: Path, tmp_path: Path, home: Path
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from drover.java_plugins.archives import ArchiveError
 from drover.java_plugins.catalogue import installed
 from drover.java_plugins.class_files import ClassFileError, read_class
+from drover.java_plugins.plugin_path import split_plugin_path
 from drover.java_plugins.scan import ScanError, scan
 from drover.java_plugins.values import Kind, Plugin
 from tests.support.compiled_plugins import compiled, jar, source_code
@@ -171,6 +172,44 @@ def test_the_folder_of_one_plugin_is_used_as_one(classes: Path, tmp_path: Path) 
         assert catalogue.find("Copier").needs_kafka
         (problem,) = catalogue.problems
         assert f"is the folder of one plugin, and is used as that: name {tmp_path}" in problem
+
+
+def test_a_folder_and_its_parent_may_both_be_named(classes: Path, tmp_path: Path) -> None:
+    """As in https://github.com/confluentinc/kafka-connect-hdfs/issues/388."""
+    folder, libraries = tmp_path / "connector" / "acme", tmp_path / "libraries"
+    jar(folder / "acme.jar", classes, without="Helper")
+    libraries.mkdir()
+    with zipfile.ZipFile(libraries / "library.jar", "w") as archive:
+        archive.write(classes / "org/acme/Helper.class", "org/acme/Helper.class")
+    (folder / "storage-common").symlink_to("../../libraries")
+    for folders in ((folder.parent, folder), (folder, folder.parent)):
+        catalogue = installed(None, folders)
+        assert [each.path for each in catalogue.plugins] == [folder]
+    assert catalogue.find("Copier").needs_kafka  # by a class behind the link
+
+
+def test_a_link_to_a_jar_that_is_gone_is_ignored(classes: Path, tmp_path: Path) -> None:
+    """As in https://github.com/itadventurer/kafka-backup/issues/61."""
+    jar(tmp_path / "acme" / "acme.jar", classes)
+    (tmp_path / "acme" / "gone.jar").symlink_to("none.jar")
+    (tmp_path / "gone.jar").symlink_to("none.jar")
+    (tmp_path / "acme" / "loop").symlink_to(tmp_path / "acme")
+    catalogue = installed(None, (tmp_path,))
+    assert [each.name for each in catalogue.plugins] == ["acme"]
+    assert len(catalogue.plugins[0].jars) == 1
+    assert catalogue.problems == ()
+
+
+def test_the_text_of_a_plugin_path_may_have_spaces_and_empty_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert split_plugin_path(" /usr/share/java, /opt/a b ,,plugins,") == (
+        Path("/usr/share/java"),
+        Path("/opt/a b"),
+        tmp_path / "plugins",
+    )
+    assert split_plugin_path("") == ()
 
 
 def test_jars_that_do_not_need_each_other_are_plugins_of_their_own(
