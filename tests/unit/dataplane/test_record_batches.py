@@ -38,7 +38,7 @@ rows = st.fixed_dictionaries(
         "key": blobs,
         "value": blobs,
         "headers": st.none() | headers,
-        "timestamp_ms": st.integers(0, 1 << 45),
+        "timestamp_ms": st.integers(-1, 1 << 45),
     }
 )
 

@@ -170,7 +170,7 @@ class BatchEncoder:
     ) -> Iterator[tuple[Place, EncodedBatch]]:
         """As ``add``, for rows of one partition: a tenth of the cost for few rows."""
         if len(rows) <= _FEW_RECORDS:
-            yield from self._added(place, _Rows(rows))
+            yield from self._added(place, _Rows.of(rows))
         else:
             yield from self._added(
                 place, _chunk_of(pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA))
@@ -190,8 +190,14 @@ class BatchEncoder:
             return
         if sizes.max() > self._room:
             raise RecordTooLargeError(f"a record of {sizes.max()} bytes is over {self._room} bytes")
-        ends = np.cumsum(sizes)
         opened = self._open[place]
+        size_bytes = int(sizes.sum())
+        if opened.size_bytes + size_bytes <= self._full_bytes(place):
+            opened.chunks.append(chunk)
+            opened.size_bytes += size_bytes
+            self._open_bytes += size_bytes
+            return
+        ends = np.cumsum(sizes)
         start = before = 0
         while True:
             room = max(0, self._full_bytes(place) - opened.size_bytes)
@@ -214,12 +220,12 @@ class BatchEncoder:
         self, place: Place, chunks: Sequence["_Chunk"]
     ) -> Iterator[tuple[Place, EncodedBatch]]:
         """The chunks as one batch, or as several if it would be too large."""
-        times_ms = np.concatenate([each.times_ms for each in chunks])
-        count, first_ms = len(times_ms), int(times_ms[0])
-        pieces, number = [], 0
+        first_ms = int(chunks[0].times_ms[0])
+        last_ms = max(int(each.times_ms.max()) for each in chunks)
+        pieces, count = [], 0
         for chunk in chunks:
-            pieces.append(chunk.data(number, first_ms))
-            number += len(chunk.times_ms)
+            pieces.append(chunk.data(count, first_ms))
+            count += len(chunk.times_ms)
         data = b"".join(pieces)
         codec, compress = CODECS[self._compression]
         packed = compress(data)
@@ -232,7 +238,7 @@ class BatchEncoder:
                 yield from self._made(place, half)
             return
         self._ratios[topic] = max(ratio, self._ratios.get(topic, 0.0) - _RATIO_STEP)
-        yield place, EncodedBatch(count, first_ms, int(times_ms.max()), codec, packed)
+        yield place, EncodedBatch(count, first_ms, last_ms, codec, packed)
 
     def _full_bytes(self, place: Place) -> int:
         """The size of the records of a full batch, before compression."""
@@ -274,16 +280,17 @@ class _Rows:
     """Few records, as rows of ``payload.PAYLOAD_SCHEMA``."""
 
     rows: list[dict[str, Any]]
+    times_ms: _Numbers
 
-    @property
-    def times_ms(self) -> _Numbers:
-        return np.array([row["timestamp_ms"] for row in self.rows], np.int64)
+    @classmethod
+    def of(cls, rows: list[dict[str, Any]]) -> "_Rows":
+        return cls(rows, np.array([row["timestamp_ms"] for row in rows], np.int64))
 
     def sizes(self) -> _Numbers:
         return np.array([len(_record(0, row, row["timestamp_ms"])) for row in self.rows], np.int64)
 
     def cut(self, start: int, end: int) -> "_Rows":
-        return _Rows(self.rows[start:end])
+        return _Rows(self.rows[start:end], self.times_ms[start:end])
 
     def data(self, first_number: int, first_ms: int) -> bytes:
         return b"".join(
@@ -332,7 +339,7 @@ def _chunk_of(records: Any) -> _Chunk:
         for row in rows if framed.frame_bytes else ():
             if row[name] is not None:
                 row[name] = framed.before + row[name] + framed.after
-    return _Rows(rows)
+    return _Rows.of(rows)
 
 
 def _halved(chunks: Sequence[_Chunk]) -> Iterator[Sequence[_Chunk]]:
