@@ -131,6 +131,9 @@ def test_one_at_work_while_others_worked_shortly_before_is_tested_but_never_name
     assert deaths.slots == {"a": "suspects/1"}
     end(deaths, B0, recent=[C0])
     assert deaths.slots == {"a": "suspects/1", "b": "suspects/2"}
+    end(deaths, recent=[C0, D0])
+    end(deaths, recent=[C0, D0])
+    assert deaths.slots == {"c": "suspects/1"}, "the shared engine ended without a and b"
     for _ in range(6):
         end(deaths, A0, recent=[B0, C0])
         assert not deaths.quarantined

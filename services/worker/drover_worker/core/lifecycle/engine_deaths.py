@@ -35,6 +35,8 @@ _WINDOW_MS = 3_600_000
 _QUIET_MS = 600_000
 #: A group in which an end occurred returns after this many later ends of the shared engine.
 _SURVIVALS_MAX = 6
+#: As above, for the only one at work while others had worked shortly before.
+_SURVIVALS_LIKELY_MAX = 2
 _NAMES_SHOWN = 3
 
 
@@ -100,6 +102,8 @@ class _Group:
 
     members: tuple[str, ...]
     confirmed: bool
+    #: It returns after this many later ends of the shared engine.
+    survivals_max: int = _SURVIVALS_MAX
     #: Ends of the shared engine during which this group's engine continued.
     survived_count: int = 0
 
@@ -222,7 +226,7 @@ class EngineDeaths:
         """Test alone the only connector at work; ``others`` worked shortly before."""
         known = [each for each in others if each in self._shared_suspects]
         self._alone[name] = _Alone(1, now_ms)
-        self._isolate(name, confirmed=False)
+        self._isolate(name, survivals_max=_SURVIVALS_LIKELY_MAX)
         self._shared_suspects = tuple(known or others)
 
     def _record_separate(
@@ -244,13 +248,13 @@ class EngineDeaths:
         fault = EngineFault(trace, FailureCause.LIMIT)
         return dict.fromkeys((*death.held, *(death.at_work or ())), fault)
 
-    def _isolate(self, name: str, *, confirmed: bool = True) -> None:
+    def _isolate(self, name: str, *, survivals_max: int = _SURVIVALS_MAX) -> None:
         """Test a connector alone; the others of its engine return."""
         for slot, each in self._groups.items():
             if name in each.members:
                 self._groups[slot] = _Group((name,), confirmed=True)
                 return
-        self._groups[self._freed_slot()] = _Group((name,), confirmed)
+        self._groups[self._freed_slot()] = _Group((name,), True, survivals_max)
         self._shared_suspects = tuple(each for each in self._shared_suspects if each != name)
 
     def _freed_slot(self) -> str:
@@ -287,7 +291,7 @@ class EngineDeaths:
         """Test suspects of the shared engine in engines apart from it."""
         for slot, each in list(self._groups.items()):
             each.survived_count += 1
-            if not each.confirmed or each.survived_count >= _SURVIVALS_MAX:
+            if not each.confirmed or each.survived_count >= each.survivals_max:
                 del self._groups[slot]
         known = [name for name in active if name in self._shared_suspects]
         suspects = known or list(active)
