@@ -520,6 +520,15 @@ async def check_roles(gateway: RunningGateway) -> None:
     # and the workers refuse what the page does not offer
     done = await limited.submit(asked, RUN, *both)
     assert "1 paused, 1 failed." in done.text
+    # an operator of some connectors is offered what the role allows, for these alone
+    assert {value for _, value in page.form(CONFIRM).buttons} == {
+        *("restart-failed", "restart", "pause", "resume", "stop"),
+    }
+    own = await limited.get("/ui/connector?name=a-1")
+    assert "Edit" not in own.text
+    assert "Audit" not in own.text
+    assert ("action", "pause") in own.form(CONFIRM).buttons
+    assert "Reload" not in (await limited.get("/ui/plugins")).text
     viewer = ConsoleClient(gateway)
     await viewer.sign_in("viewer")
     page = await listed(viewer, "sort=name", ["a-1", "b-1"])

@@ -20,7 +20,7 @@ async def test_each_state_is_shown_with_what_to_do_and_is_accessible(tmp_path: P
             await expect(page.locator("body")).to_contain_text(STATES[name])
             assert await watched.violations() == [], name
             assert not await watched.is_too_wide(), name
-            # a caller can go on to other pages
+            # a caller can continue with other pages
             await expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
             seen.append(name)
     assert seen == list(STATES)
