@@ -23,7 +23,7 @@ class PluginProblem:
         entry_point: The name and the target of its entry point, or its class.
         message: The error, for administrators of configs.
         package: The package with the entry point, and its version; empty if unknown.
-        shown: The error for everybody who may list plugins, see ``shown_error``.
+        shown: The error for every caller that may list plugins, see ``shown_error``.
     """
 
     entry_point: str

@@ -1,4 +1,4 @@
-"""Plugins that do not load: what is shown of the reason, and to whom."""
+"""Plugins that do not load: what is shown of the reason."""
 
 from importlib.metadata import EntryPoint
 from pathlib import Path

@@ -83,7 +83,7 @@ class OffsetSearch:
 def _by_partition(
     offsets: Sequence[CommittedOffset], dead_letters: str
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The committed offsets in the topics that the sink reads: those of a replay are left out."""
+    """The committed offsets in the topics that the sink reads, without the offsets of a replay."""
     found = {}
     for each in offsets:
         try:
