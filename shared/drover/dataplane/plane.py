@@ -5,7 +5,7 @@ Rows never pass through it: a plan has ranges, which executors read and write.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
 from drover.dataplane.topic_creation import SINGLE_PARTITION, PlannedUse, TopicCreation
@@ -81,8 +81,16 @@ class AbandonedError(Exception):
     """The task was abandoned during a write: the batch is not visible."""
 
 
-class TopicWriter(Protocol):
-    """Writes the batches of one source task, one after another, under its claim."""
+#: A staged batch, as a writer of one kind has it.
+StagedT = TypeVar("StagedT")
+
+
+class TopicWriter(Protocol[StagedT]):
+    """Writes the batches of one source task, one after another, under its claim.
+
+    A staged batch is a value of the writer that staged it; a batch of one that ``publishes_apart``
+    has the attribute ``record_count``.
+    """
 
     @property
     def commits_with_records(self) -> bool:
@@ -117,7 +125,7 @@ class TopicWriter(Protocol):
             DroverError: As ``open`` and ``publish``.
         """
 
-    def stage(self, batch: OutgoingBatch) -> Any:
+    def stage(self, batch: OutgoingBatch) -> StagedT:
         """Run the rows through the pipeline on executors, until they can be published.
 
         Raises:
@@ -126,7 +134,7 @@ class TopicWriter(Protocol):
                 offsets.
         """
 
-    def publish(self, staged: Sequence[Any], offsets: Sequence[CommittedOffset]) -> Receipt:
+    def publish(self, staged: Sequence[StagedT], offsets: Sequence[CommittedOffset]) -> Receipt:
         """Publish staged batches in this order.
 
         Raises:
@@ -137,7 +145,7 @@ class TopicWriter(Protocol):
                 written; the task has to restart from its committed offsets.
         """
 
-    def discard(self, staged: Sequence[Any]) -> None:
+    def discard(self, staged: Sequence[StagedT]) -> None:
         """Drop staged batches that will not be published."""
 
     def close(self) -> None:
@@ -281,7 +289,7 @@ class DataPlane(TopicChecks, Protocol):
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
         offsets_topic: str = "",
-    ) -> TopicWriter:
+    ) -> TopicWriter[Any]:
         """The writer of ``task`` under ``claim``.
 
         ``abandoned`` is called before records become visible: once it returns True, none do.

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -12,15 +12,21 @@ from pyspark.sql import SparkSession
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.coordinator import decode_task_offsets
-from drover.connector import SourceBatch
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome
+from drover_worker.engine.core import events, instructions
+from drover_worker.engine.core.commits import DoneBatch
+from drover_worker.engine.core.events import TaskEvent
+from drover_worker.engine.core.failures import Failure
+from drover_worker.engine.core.instructions import TaskInstruction
+from drover_worker.engine.core.sink import SinkCore
+from drover_worker.engine.core.source import SourceCore
+from drover_worker.engine.core.task import TaskCore
 from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.tasks.publisher import StagedBatch
 from drover_worker.engine.tasks.scheduler import Job, Scheduler
 from drover_worker.engine.tasks.sink_runner import SinkRunner
 from drover_worker.engine.tasks.source_runner import SourceRunner
@@ -103,63 +109,88 @@ class Hooks:
         """The offsets are committed; the task has not received the response."""
 
 
+class _Counting(TaskCore):
+    """Begins no batch beyond a limit."""
+
+    batch_count = 0
+    batch_limit: int | None = None
+
+    def _go_on(self) -> None:
+        if self.batch_limit is not None and self.batch_count >= self.batch_limit:
+            self._end_run(None)
+        else:
+            super()._go_on()
+
+    def _moved(self, batch: DoneBatch) -> None:
+        self.batch_count += 1
+        super()._moved(batch)
+
+
+class _SourceCore(_Counting, SourceCore[Any]):
+    """A core for tests."""
+
+
+class _SinkCore(_Counting, SinkCore):
+    """A core for tests."""
+
+
 class _Source(SourceRunner):
     """Records what the engine observes of the task."""
 
+    _core: _SourceCore
+    _core_class = _SourceCore
     error: BaseException | None = None
-    batch_limit: int | None = None
     nothing_polled = False
     loses_batches = False
     lost = False
 
-    def _run_batch(self) -> float | None:
-        done = self.batch_limit is not None and self._progress.batch_count >= self.batch_limit
-        return None if done else super()._run_batch()
+    def limit_batches(self, count: int | None) -> None:
+        """Begin no batch beyond so many."""
+        self._core.batch_limit = count
 
-    def _publish(self, polled: StagedBatch) -> float | None:
-        if self.loses_batches:
+    def _execute(self, instruction: TaskInstruction) -> TaskEvent | None:
+        if isinstance(instruction, instructions.Publish) and self.loses_batches:
             self.lost = True
             return None
-        return super()._publish(polled)
+        found = super()._execute(instruction)
+        if isinstance(found, events.Polled):
+            self.nothing_polled = found.batch is None
+        return found
 
-    def _poll(self) -> SourceBatch | None:
-        batch = super()._poll()
-        self.nothing_polled = batch is None
-        return batch
-
-    def _after_error(self, error: BaseException) -> float | None:
+    def _failure(self, error: BaseException) -> Failure:
         self.error = error
-        return super()._after_error(error)
+        return super()._failure(error)
 
 
 class _Sink(SinkRunner):
     """Records what the engine observes of the task."""
 
+    _core: _SinkCore
+    _core_class = _SinkCore
     error: BaseException | None = None
-    batch_limit: int | None = None
     #: Whether the commit being sent comes before the first write.
     starts_partitions = False
     hooks = Hooks()
 
-    def _commit_starts(self, partitions: Collection[PartitionKey]) -> bool:
-        self.starts_partitions = True
+    def limit_batches(self, count: int | None) -> None:
+        """Begin no batch beyond so many; the run after the last one completes its commit."""
+        self._core.batch_limit = count
+
+    def _execute(self, instruction: TaskInstruction) -> TaskEvent | None:
+        if isinstance(instruction, instructions.SendCommit):
+            self.starts_partitions = instruction.are_starts
         try:
-            return super()._commit_starts(partitions)
+            found = super()._execute(instruction)
         finally:
             self.starts_partitions = False
+        has_letters = isinstance(found, events.BatchWritten) and found.report.dead_letter_rows
+        if isinstance(found, events.BatchWritten | events.LettersPublished) and not has_letters:
+            self.hooks.after_write()
+        return found
 
-    def _run_batch(self) -> float | None:
-        # the run that would start the next batch also completes the commit
-        done = self.batch_limit is not None and self._progress.batch_count >= self.batch_limit
-        return None if done else super()._run_batch()
-
-    def _send_commit(self, *arguments: Any) -> float | None:
-        self.hooks.after_write()
-        return super()._send_commit(*arguments)
-
-    def _after_error(self, error: BaseException) -> float | None:
+    def _failure(self, error: BaseException) -> Failure:
         self.error = error
-        return super()._after_error(error)
+        return super()._failure(error)
 
     def let_time_pass(self) -> bool:
         """Make the call without records due now; False if the task did not request one."""
@@ -236,7 +267,7 @@ class RunningTask:
             AssertionError: It takes too long.
         """
         last = None if batches is None else self.batch_count + batches
-        self.runner.batch_limit = last
+        self.runner.limit_batches(last)
         deadline_s = time.monotonic() + _BUSY_LIMIT_S
         while not ((last is not None and self.batch_count >= last) or (until and until())):
             if time.monotonic() > deadline_s:

@@ -4,7 +4,7 @@ Fake frames run the executors' functions in this process.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,10 +26,11 @@ from drover.connector import (
 )
 from drover.connector.settings import task_config
 from drover.dataplane.embedded import EmbeddedPlane
-from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
+from drover_worker.engine.core.events import TaskEvent
+from drover_worker.engine.core.instructions import SendCommit, TaskInstruction
 from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.sink_runner import SinkRunner
@@ -210,13 +211,19 @@ class StartedSink(SinkRunner):
     """A sink whose commits before the first write are answered at once, and not reported."""
 
     world: "World"
+    commits_starts = False
 
-    def _commit_starts(self, partitions: Collection[PartitionKey]) -> bool:
-        self.world.commits_at_once = True
+    def run_once(self) -> float | None:
+        self.commits_starts = False
+        pause_s = super().run_once()
+        return super().run_once() if self.commits_starts else pause_s
+
+    def _execute(self, instruction: TaskInstruction) -> TaskEvent | None:
+        if not isinstance(instruction, SendCommit) or not instruction.are_starts:
+            return super()._execute(instruction)
+        self.commits_starts = self.world.commits_at_once = True
         try:
-            if super()._commit_starts(partitions):
-                self._commits.settle()
-            return False
+            return super()._execute(instruction)
         finally:
             self.world.commits_at_once = False
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drover_worker.engine.tasks.batch_size import FIRST_BYTES, LEAST_BYTES, TARGET_S, BatchSize
+from drover_worker.engine.core.batch_size import FIRST_BYTES, LEAST_BYTES, TARGET_S, BatchSize
 
 MIB = 1024 * 1024
 MOST = 64 * MIB

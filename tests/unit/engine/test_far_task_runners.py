@@ -12,7 +12,7 @@ from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.sink_outputs import SinkMetadata
-from drover_worker.engine.tasks import commits
+from drover_worker.engine.core import commits
 from drover_worker.engine.tasks.sink_runner import SinkRunner
 from drover_worker.engine.tasks.task_runner import TaskSpec
 from tests.unit.engine.runner_world import Lines, World, Writer, WriterSink, unavailable
@@ -199,7 +199,7 @@ def test_a_sink_that_was_taken_over_writes_nothing(far: World) -> None:
 def test_a_claim_that_was_acknowledged_a_moment_ago_is_not_asked_about(
     far: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "_CONFIRMED_FOR_S", 3_600.0)
+    monkeypatch.setattr(commits, "CONFIRMED_FOR_MS", 3_600_000)
     source = far.source()
     source.run_once()
     far.answer_commit()

@@ -11,7 +11,8 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.pipeline import RecordFailedError
-from drover_worker.engine.tasks.faults import Fault, failed_record, fault_of, memory_advice
+from drover_worker.engine.core.failures import Fault
+from drover_worker.engine.tasks.faults import failed_record, fault_of, memory_advice
 
 WORKER_TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):

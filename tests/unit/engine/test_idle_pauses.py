@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover_worker.engine.tasks.idle_pauses import IdlePauses
+from drover_worker.engine.core.idle_pauses import IdlePauses
 
 
 @pytest.mark.parametrize("every_s", [1, 5, 20, 3_600])

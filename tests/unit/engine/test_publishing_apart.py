@@ -20,7 +20,8 @@ from drover.dataplane.spark_jobs import run_pass
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine.tasks import batch_size, source_runner
+from drover_worker.engine.core import batch_size
+from drover_worker.engine.tasks import source_runner
 from drover_worker.engine.tasks.source_runner import SourceRunner
 from tests.support.waiting import wait_until
 from tests.unit.engine.runner_world import Lines, LinesSource, World, unavailable
@@ -106,7 +107,7 @@ class ApartPlane(EmbeddedPlane):
     ) -> Any:
         del task, claim, abandoned, offsets_topic
         writer = ApartWriter(self.world, check_claim)
-        checked: TopicWriter = writer
+        checked: TopicWriter[Staged] = writer
         self.made.append(writer)
         return checked
 
@@ -133,10 +134,9 @@ class Task:
 
     def settle(self) -> float | None:
         """Wait for the publish in progress, then run the task once."""
-        publisher = self.runner._publisher
-        assert publisher is not None
+        transactions = self.runner._core.transactions
         self.writer.gate.set()
-        assert publisher.wait(60)
+        assert self.runner._wait_until(lambda: not transactions.is_in_progress, 60)
         self.writer.gate.clear()
         return self.runner.run_once()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover_worker.engine.tasks.rate_limit import RateLimit
+from drover_worker.engine.core.rate_limit import RateLimit
 from tests.unit.engine.runner_world import Lines, World, Writer
 
 

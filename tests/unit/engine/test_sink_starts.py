@@ -5,7 +5,7 @@ from drover.errors import Reason
 from drover.model import sink_offsets
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import OutputMark, SinkMetadata, SinkOutput, encode_mark
-from drover_worker.engine.tasks.sink_starts import lost_offsets, starts_of
+from drover_worker.engine.core.sink_starts import lost_offsets, starts_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

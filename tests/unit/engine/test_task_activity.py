@@ -10,8 +10,9 @@ from drover.api.common.v1 import activity_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_figures, decode_timestamp
 from drover.connector import RetriableError, SnapshotProgress, SourceBatch
+from drover_worker.engine.core.steps import Step
 from drover_worker.engine.plugins.stacks import stack_of
-from drover_worker.engine.tasks.activity import Step, TaskActivity
+from drover_worker.engine.tasks.activity import TaskActivity
 from drover_worker.engine.tasks.sink_lag import SinkLag
 from drover_worker.engine.tasks.task_runner import TaskRunner
 from tests.unit.engine.runner_world import Lines, World, Writer, unavailable

@@ -21,8 +21,8 @@ from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.sink_outputs import SinkMetadata
 from drover.pipeline import PassReport
+from drover_worker.engine.core.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.tasks import progress
-from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.tasks.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
     Lines,

@@ -1,13 +1,14 @@
 """Sinks that write a batch while the previous one is being committed."""
 
 import threading
+import time
 from typing import Any, cast
 
 import pytest
 
 from drover.connector import SinkBatch, SinkTaskContext, TopicPartition
-from drover_worker.engine.tasks import commits
-from drover_worker.engine.tasks.faults import Fault
+from drover_worker.engine.core import commits
+from drover_worker.engine.core.failures import Fault
 from drover_worker.engine.tasks.sink_runner import SinkRunner
 from tests.unit.engine.runner_world import StartedSink, World, Writer, WriterSink
 
@@ -42,7 +43,7 @@ class AheadSink(WriterSink):
 @pytest.fixture
 def sink(world: World, monkeypatch: pytest.MonkeyPatch) -> SinkRunner:
     """A sink with three records, one per batch, and a claim that was just confirmed."""
-    monkeypatch.setattr(commits, "_CONFIRMED_FOR_S", 3_600.0)
+    monkeypatch.setattr(commits, "CONFIRMED_FOR_MS", 3_600_000)
     Ahead.starts, Ahead.rewinds_to = [], None
     world.fill()
     return _sink(world)
@@ -51,7 +52,7 @@ def sink(world: World, monkeypatch: pytest.MonkeyPatch) -> SinkRunner:
 def _sink(world: World, **config: str) -> SinkRunner:
     common = {"topics": "t", "batch.max.records": "1"}
     found = cast("SinkRunner", world.runner(StartedSink, AheadSink, common | config))
-    found._commits.check_claim(0)
+    found._core.commits.confirmed(round(time.monotonic() * 1000))
     return found
 
 
@@ -128,7 +129,7 @@ def test_a_stop_waits_for_all_that_was_written(world: World, sink: SinkRunner) -
     stop.start()
     world.commit()
     assert world.sent_offsets == _at(1, 2)
-    assert not sink._commits.wait_settled(0), "the second one is not committed yet"
+    assert sink._core.commits.is_in_flight, "the second one is not committed yet"
     world.commit()
     stop.join()
     (offset,) = world.store.fetch_offsets("AheadSink")
@@ -184,7 +185,7 @@ def test_a_rate_is_kept_to(world: World, sink: SinkRunner) -> None:
 def test_while_only_the_coordinator_knows_whose_the_task_is_it_waits_for_the_commit(
     world: World, sink: SinkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "_CONFIRMED_FOR_S", 0.0)
+    monkeypatch.setattr(commits, "CONFIRMED_FOR_MS", 0)
     assert sink.run_once() is None
     assert sink.run_once() is None
     assert _written() == [0]

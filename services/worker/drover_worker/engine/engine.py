@@ -35,7 +35,7 @@ from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.process_watch import ProcessWatch
 from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import PRODUCE_MS, EngineLimits
-from drover_worker.engine.tasks.commits import Answer
+from drover_worker.engine.tasks.calls import Answer
 from drover_worker.engine.tasks.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.tasks.scheduler import Scheduler
 from drover_worker.engine.tasks.sink_lag import watch_lags

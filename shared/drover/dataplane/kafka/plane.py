@@ -19,6 +19,7 @@ from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
+from drover.dataplane.kafka.staging import StagedFiles
 from drover.dataplane.kafka.times import offsets_for_time
 from drover.dataplane.kafka.topics import KNOWN_TOPIC_S, partition_counts, topic_states
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
@@ -378,7 +379,7 @@ class KafkaPlane:
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
         offsets_topic: str = "",
-    ) -> TopicWriter:
+    ) -> TopicWriter[StagedFiles] | TopicWriter[OutgoingBatch]:
         """See DataPlane."""
         del claim
         if self._staging_directory is None:

@@ -15,6 +15,7 @@ from drover.connector.connector import Connector
 from drover.connector.settings import parse_config
 from drover.model.failures import FailureCause
 from drover.rpc.logs import log_context
+from drover_worker.engine.core.sink_starts import TASK_COUNT
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs
 from drover_worker.engine.plugins.expiry import watch_expiry
@@ -28,9 +29,6 @@ from drover_worker.engine.plugins.threads import (
     format_trace,
 )
 from drover_worker.engine.settings import EngineLimits
-
-#: Set in the task configs for the herder unless there is only one: the number of tasks.
-TASK_COUNT = "task.count"
 
 Send = Callable[[engine_pb2.EngineReport], None]
 

@@ -2,12 +2,12 @@
 
 import threading
 from dataclasses import dataclass
-from enum import StrEnum
 
 from drover.api.common.v1 import activity_pb2
 from drover.clock import Clock
 from drover.codec.common import EnumCodec, encode_timestamp
 from drover.connector.task import SnapshotProgress
+from drover_worker.engine.core.steps import Step
 from drover_worker.engine.plugins.stacks import stack_of
 
 #: An idle source's polls up to this duration are part of its wait for records.
@@ -17,23 +17,6 @@ _IDLE_POLL_MS = 2_000
 _LONG_STEP_MS = 10_000
 _STACK_EVERY_MS = 10_000
 _MESSAGE_MAX_CHARS = 500
-
-
-class Step(StrEnum):
-    """See TaskStep in the API."""
-
-    STARTING = "STARTING"
-    POLLING = "POLLING"
-    CONVERTING = "CONVERTING"
-    WRITING = "WRITING"
-    COMMITTING = "COMMITTING"
-    WAITING_FOR_RECORDS = "WAITING_FOR_RECORDS"
-    GATHERING = "GATHERING"
-    WAITING_TO_RETRY = "WAITING_TO_RETRY"
-    RATE_LIMITED = "RATE_LIMITED"
-    PAUSED = "PAUSED"
-    QUEUED = "QUEUED"
-    NOTIFYING = "NOTIFYING"
 
 
 #: Steps in which the task's thread executes code that may block.

@@ -5,7 +5,6 @@ a plugin's own data frame reaches the driver as text in Spark's exception.
 """
 
 import re
-from enum import Enum
 
 from drover.config.plugin_errors import error_text
 from drover.dataplane.answers import PassLostError, with_causes
@@ -17,23 +16,13 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.pipeline import RecordFailedError
+from drover_worker.engine.core.failures import Fault
 from drover_worker.engine.plugins.threads import cap_text, format_trace
 
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"
 _HEAP_USED_UP = "java.lang.OutOfMemoryError"
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
-
-
-class Fault(Enum):
-    """A fault that is not the plugin's."""
-
-    #: Another worker has a later claim.
-    STALE_CLAIM = "stale claim"
-    #: Busy, full, or a read that came too late: a retry may succeed.
-    UNAVAILABLE = "unavailable"
-    #: A Spark process ended during the call; a retry may succeed.
-    LOST = "lost"
 
 
 def fault_of(error: BaseException) -> Fault | None:

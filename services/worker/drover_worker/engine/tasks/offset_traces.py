@@ -11,7 +11,7 @@ from drover.connector.settings import TOPICS, TOPICS_REGEX, parse_config
 from drover.dataplane.plane import DataPlane
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import sink_offset
-from drover_worker.engine.tasks.sink_starts import starts_of
+from drover_worker.engine.core.sink_starts import starts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import structlog
 
 from drover.dataplane.plane import PartitionKey
 from drover.model.status import LAG_FIGURE
-from drover_worker.engine.tasks.activity import Step
+from drover_worker.engine.core.steps import Step
 
 #: The shortest time between two measurements while batches follow each other.
 _EVERY_S = 1.0

@@ -1,15 +1,14 @@
 """The replay of dead letters by a sink's task."""
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from drover.connector.offsets import SinkOffset
 from drover.connector.replay_settings import Replay
 from drover.connector.settings import BATCH_MAX_BYTES
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
 from drover.model.letter_states import replay_progress
-from drover.model.offsets import CommittedOffset, TopicPartition
+from drover.model.offsets import CommittedOffset
 from drover.model.sink_outputs import SinkOutput
 from drover_worker.engine.tasks.record_path import RecordPath
 from drover_worker.engine.tasks.replay_check import ReplayCheck
@@ -31,12 +30,9 @@ class SinkReplay:
         """``check`` is None for a replay that writes all dead letters."""
         self.topic = replay.topic
         self._replaying = replaying
-        self._is_over = False
         self._config = config
         self._tools = tools
         self._check = check
-        #: The offsets up to which dead letters were replayed in this run.
-        self.given: dict[PartitionKey, int] = {}
 
     @classmethod
     def begun(
@@ -64,20 +60,10 @@ class SinkReplay:
         check = ReplayCheck.begun(replay, spec, config, tools, path)
         return cls(replay, replaying, config, tools, check)
 
-    def take_over(
-        self,
-        committed: MutableMapping[PartitionKey, int],
-        committed_offsets: MutableMapping[TopicPartition, SinkOffset],
-        output_ids: MutableMapping[TopicPartition, str],
-    ) -> None:
-        """Drop the offsets of other replays, and set the ids of this one's outputs."""
-        for topic, partition in self.positions:
-            key = TopicPartition(topic, partition)
-            if (topic, partition) not in self._replaying.begun:
-                committed.pop(key, None)
-                committed_offsets.pop(key, None)
-            if self.output.output_id:
-                output_ids[key] = self.output.output_id
+    @property
+    def begun_partitions(self) -> Collection[PartitionKey]:
+        """The partitions with a committed offset of this replay."""
+        return self._replaying.begun
 
     @property
     def positions(self) -> Mapping[PartitionKey, int]:
@@ -91,13 +77,9 @@ class SinkReplay:
 
     def plan(self, max_records: int) -> ReadPlan | None:
         """The next read; None when all dead letters have been replayed."""
-        if self._is_over:
-            return None
-        plan = self._replaying.plan(
+        return self._replaying.plan(
             self._tools.plane, max_records=max_records, max_bytes=self._config[BATCH_MAX_BYTES]
         )
-        self._is_over = plan is None
-        return plan
 
     def check(self, plan: ReadPlan) -> None:
         """Decide which dead letters of the plan are written, directly before the write."""
@@ -107,4 +89,3 @@ class SinkReplay:
     def move(self, plan: ReadPlan) -> None:
         """Advance past a plan's dead letters, which are committed."""
         self._replaying.move(plan)
-        self.given.update(plan.next_offsets)

@@ -1,19 +1,23 @@
-"""The common part of source and sink tasks: start, runs, pauses, failures, end."""
+"""The common part of source and sink tasks: runs the instructions of a core, and reports events.
+
+A runner decides nothing: ``engine/core`` does. It has the threads, Spark, the data plane, the
+clock, and the connection to the herder.
+"""
 
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
-from drover.backoff import Backoff
 from drover.clock import Clock, SystemClock
 from drover.codec.common import encode_task_id
 from drover.codec.failures import encode_cause
@@ -28,57 +32,51 @@ from drover.connector.settings import (
     task_config,
 )
 from drover.connector.task import TaskFigures
-from drover.dataplane.plane import DataPlane
+from drover.dataplane.arrow_rows import MixedSchemasError
+from drover.dataplane.plane import DataPlane, NotPublishedError
 from drover.dataplane.shared_jobs import Rider, SharedJobs, riding
-from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.errors import DataLossError
 from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.model.times import DAY_MS
-from drover.pipeline import PassReport
 from drover.rpc.logs import log_context
+from drover_worker.engine.core import events, instructions
+from drover_worker.engine.core.events import TaskEvent
+from drover_worker.engine.core.failures import Failure, FailureKind, Fault
+from drover_worker.engine.core.instructions import Operation, TaskInstruction
+from drover_worker.engine.core.rate_limit import RateLimit
+from drover_worker.engine.core.steps import Step
+from drover_worker.engine.core.task import TaskCore
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from drover_worker.engine.plugins.threads import PluginThreads
 from drover_worker.engine.process_watch import ProcessWatch
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.tasks.activity import Step, TaskActivity
-from drover_worker.engine.tasks.commits import Answer, TaskCommits
-from drover_worker.engine.tasks.error_rate import ErrorRate, TooManyErrorsError
+from drover_worker.engine.tasks.activity import TaskActivity
+from drover_worker.engine.tasks.calls import Answer, TaskCalls
 from drover_worker.engine.tasks.fair_pools import FairPools
-from drover_worker.engine.tasks.faults import (
-    Fault,
-    failure_text,
-    fault_of,
-)
+from drover_worker.engine.tasks.faults import failure_text, fault_of
 from drover_worker.engine.tasks.progress import RunProgress
-from drover_worker.engine.tasks.rate_limit import RateLimit
 from drover_worker.engine.tasks.record_path import RecordPath
 from drover_worker.engine.tasks.scheduler import Scheduler
 from drover_worker.engine.tasks.task_times import TaskTimes
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 
-_RETRY_FIRST_S = 0.1
-_RETRY_MAX_S = 5.0
-_RETRIABLE_FIRST_S = 0.3
-#: After this many consecutive batches during which a Spark process ended, the plugin is blamed.
-_LOSSES_MAX = 5
-_DAY_S = 86_400.0
 #: How long a task waits for the coordinator's answer before it retries.
 CLAIM_CHECK_S = 5.0
-
-#: What is retried after a RetriableError, by the step in which it was raised.
-_CALLS = {
-    Step.STARTING: "start()",
-    Step.POLLING: "poll()",
-    Step.CONVERTING: "reading a batch",
-    Step.WRITING: "write()",
-    Step.NOTIFYING: "committed() or idle()",
-}
+#: The errors that cores handle in their own way.
+_KINDS: Sequence[tuple[type[BaseException], FailureKind]] = (
+    (RetriableError, FailureKind.RETRIABLE),
+    (NotPublishedError, FailureKind.NOT_PUBLISHED),
+    (MixedSchemasError, FailureKind.MIXED_SCHEMAS),
+    (DataLossError, FailureKind.DATA_LOSS),
+)
 
 log = structlog.get_logger(__name__)
+#: Executes an instruction; an operation returns its result.
+Execution = Callable[[Any, Any], TaskEvent | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,46 +129,45 @@ class TaskRunner(ABC):
 
     ``prepare`` runs once on a plugin thread; then the scheduler calls ``run_once``, which does at
     most one micro-batch. A failure or a lost claim ends the task; ``stop`` ends it gracefully.
+    Events of other threads reach the core between the operations of the task's thread.
     """
+
+    #: The executions of the subclass.
+    _OWN_EXECUTIONS: ClassVar[Mapping[type[Any], Execution]] = {}
+    #: The step that an operation begins.
+    _STEPS: ClassVar[Mapping[type[Any], Step]] = {}
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
         self.spec = spec
         self._tools = tools
-        self._paused = paused
+        #: Guards the core, and the task object until it is taken.
         self._lock = threading.Lock()
-        self._over = False
-        self._stopping = False
+        self._core_stepped = threading.Condition(self._lock)
         self._instance: SourceTask | SinkTask | None = None
-        self._restart_wanted = False
-        self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
-        #: Consecutive batches during which a Spark process ended.
-        self._loss_count = 0
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
         self._times = TaskTimes()
         self._progress = RunProgress(self._times)
         self._activity = TaskActivity(tools.clock)
-        #: The step of the wait after the present run; None for the usual one.
-        self._wait_step: Step | None = None
         #: The plugin's own figures.
         self._figures = TaskFigures()
+        #: When a stop ends to wait, as time.monotonic().
+        self._stop_deadline_s = 0.0
         merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
-        self._commits = TaskCommits(
+        self._calls = TaskCalls(
             spec.task,
             spec.claim,
-            spec.committed,
             send=tools.send,
             answers=tools.commits,
-            wake=self._wake,
             consumer_group=merged.get(CONSUMER_GROUP_SETTING) or "",
         )
-        self._rate = RateLimit(merged[RATE_MAX_RECORDS], merged[RATE_MAX_BYTES])
+        rate = RateLimit(merged[RATE_MAX_RECORDS], merged[RATE_MAX_BYTES])
         # limits for plugins and plans
         self._config: Mapping[str, Any] = {
             **merged,
-            BATCH_MAX_RECORDS: self._rate.batch_max_records(merged[BATCH_MAX_RECORDS]),
-            BATCH_MAX_BYTES: self._rate.batch_max_bytes(merged[BATCH_MAX_BYTES]),
+            BATCH_MAX_RECORDS: rate.batch_max_records(merged[BATCH_MAX_RECORDS]),
+            BATCH_MAX_BYTES: rate.batch_max_bytes(merged[BATCH_MAX_BYTES]),
         }
         self._path = RecordPath(
             spec.connector_class,
@@ -182,12 +179,8 @@ class TaskRunner(ABC):
             plane=tools.plane,
         )
         self._rider = Rider(tools.shared_jobs, abandoned=lambda: self.over)
-        self._error_rate = ErrorRate(self._path.errors)
-        longest_ms = self._path.errors.retry_delay_max_ms
-        longest_s = (longest_ms if longest_ms >= 0 else DAY_MS) / 1000
-        self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
-        #: When the first of the current consecutive retries was; None when there are none.
-        self._retrying_since_s: float | None = None
+        self._executions = {**EXECUTIONS, **self._OWN_EXECUTIONS}
+        self._core = self._make_core(paused=paused)
 
     @property
     def name(self) -> str:
@@ -202,25 +195,16 @@ class TaskRunner(ABC):
     @property
     def over(self) -> bool:
         """Whether the task has ended; its reports are dropped then."""
-        return self._over
+        return self._core.is_over
 
     @property
     def stopping(self) -> bool:
         """Whether the task is stopping or has ended."""
-        return self._stopping or self._over
+        return self._core.is_stopping
 
     def prepare(self) -> None:
         """Create and start the task object, or defer that to the first run; runs plugin code."""
-        try:
-            committed = self._position(self.spec.committed)
-        except (UnavailableError, FailedPreconditionError) as error:
-            if fault_of(error) is None:
-                raise
-            log.warning("a task's start is retried", task=self.name, error=error.message)
-            self._activity.failed("start", error.message, 0)
-            self._restart_wanted = True
-            return
-        self._make_instance(committed)
+        self._run(events.StartRequested(self.spec.committed))
 
     def cause_of_failed_start(self, error: BaseException) -> FailureCause:
         """The cause to report when ``prepare`` raised ``error``."""
@@ -229,7 +213,7 @@ class TaskRunner(ABC):
 
     def begin(self, *, paused: bool) -> None:
         """Add the task to the scheduler."""
-        self._paused = paused
+        self._deliver(events.PauseSet(paused))
         self._activity.enter(Step.QUEUED)
         self._tools.scheduler.add(self)
 
@@ -237,16 +221,14 @@ class TaskRunner(ABC):
         """End without a report after a failed start; ``in_use`` if a hung thread has the task
         object.
         """
-        with self._lock:
-            self._over = True
+        self._deliver(events.Abandoned())
         if not in_use:
             self._discard_instance()
-            self._release()
+            self._deliver(events.InstanceReleased())
 
     def set_paused(self, paused: bool) -> None:
         """Pause after the batch in flight, or resume."""
-        self._paused = paused
-        self._wake()
+        self._deliver(events.PauseSet(paused))
 
     def run_once(self) -> float | None:
         """See scheduler.Job."""
@@ -254,45 +236,16 @@ class TaskRunner(ABC):
             return None
         at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
         self._activity.run_began()
-        self._wait_step = None
+        end: instructions.EndRun | None = None
         with log_context(**self.spec.log_fields), at_work:
             try:
-                pause_s = self._run_step()
-            except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
-                pause_s = self._after_error(error)
-                self._activity.enter(Step.WAITING_TO_RETRY)
-            else:
-                self._activity.enter(self._step_after(pause_s))
+                end = self._run(events.RunBegan())
             finally:
                 self._deadline = None
+                if end is not None:
+                    self._activity.enter(end.step)
                 self._activity.run_ended()
-        return pause_s
-
-    def _step_after(self, pause_s: float | None) -> Step:
-        """The step between two runs."""
-        if self._commits.open_count and pause_s is None:
-            return Step.COMMITTING
-        if self._paused:
-            return Step.PAUSED
-        if pause_s == 0:
-            return Step.QUEUED
-        return self._wait_step or Step.WAITING_FOR_RECORDS
-
-    def _run_step(self) -> float | None:
-        """Process the answers to commits, then do the next batch or restart."""
-        self._commits.settle()
-        # the answer to a commit wakes the task, however late it arrives
-        if self._commits.open_count and (self._restart_wanted or not self._may_run_ahead):
-            return None
-        if self._restart_wanted:
-            self._restart()
-        if self.stopping:
-            return None
-        pause_s = self._rate.pause_s(time.monotonic())
-        if pause_s:
-            self._wait_step = Step.RATE_LIMITED
-            return pause_s
-        return self._run_batch()
+        return None if end is None or end.pause_ms is None else end.pause_ms / 1000
 
     def run_overdue(self) -> None:
         """See scheduler.Job."""
@@ -300,9 +253,7 @@ class TaskRunner(ABC):
             self._deadline_what, self._deadline_limit_ms, self._activity.stack()
         )
         log.warning("a call hangs and is abandoned", task=self.name, why=message)
-        with self._lock:
-            self._instance = None  # a hung thread is still using it
-        self._end_failed(message)
+        self._deliver(events.Overdue(message))
 
     def stop(self, limit_s: float) -> None:
         """Wait for the batch in flight, then stop the task object; blocks.
@@ -310,13 +261,12 @@ class TaskRunner(ABC):
         A batch that does not end within ``limit_s`` is abandoned with its thread: the next claim
         fences its writes, and its reports are dropped.
         """
-        deadline = time.monotonic() + limit_s
-        self._stopping = True
+        self._stop_deadline_s = time.monotonic() + limit_s
+        self._deliver(events.StopRequested())
         ended = self._tools.scheduler.remove(self)
-        if not ended.wait(limit_s) or not self._wait_settled(deadline - time.monotonic()):
+        if not ended.wait(limit_s) or not self._has_settled():
             log.warning("abandoning a batch", task=self.name, limit_s=limit_s)
-        with self._lock:
-            self._over = True
+        self._deliver(events.Abandoned())
         if not ended.is_set():
             self._tools.scheduler.give_up(self)
             self._tools.spark.sparkContext.cancelJobGroup(self._job_group)
@@ -324,7 +274,7 @@ class TaskRunner(ABC):
         instance = self._take_instance()
         if instance is not None:
             instance.stop()
-        self._release()
+        self._deliver(events.InstanceReleased())
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """The task's progress, if it changed since the last call."""
@@ -335,59 +285,197 @@ class TaskRunner(ABC):
         )
 
     @abstractmethod
-    def _run_batch(self) -> float | None:
-        """Do at most one micro-batch; returns as Job.run_once."""
+    def _make_core(self, *, paused: bool) -> TaskCore:
+        """The core that decides what the task does."""
 
-    @abstractmethod
-    def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
-        """Start a new task object at the ``committed`` offsets."""
+    # --- events and instructions -------------------------------------------------------------
 
-    def _position(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """The offsets to start from; ``committed`` are the last known ones. Blocks, within bounds.
-
-        Raises:
-            UnavailableError: STORAGE_UNAVAILABLE.
-            FailedPreconditionError: STALE_CLAIM, another worker has claimed the task; or a problem
-                that an operator has to fix.
+    def _run(self, event: TaskEvent) -> instructions.EndRun | None:
+        """Pass an event to the core, and execute its instructions and those that follow from their
+        results; returns how the run ends.
         """
-        return committed
+        end: instructions.EndRun | None = None
+        note_failed = False
+        todo = deque(self._step(event))
+        while todo:
+            instruction = todo.popleft()
+            if isinstance(instruction, instructions.EndRun):
+                end = instruction
+                continue
+            if isinstance(instruction, instructions.RefuseStart):
+                raise instruction.error
+            try:
+                found = self._execute(instruction)
+            except BaseException as error:
+                is_note = not isinstance(instruction, Operation)
+                if self.over or (is_note and note_failed):
+                    raise  # otherwise a report that fails each time would have no end
+                note_failed = note_failed or is_note
+                todo.clear()
+                end = None
+                found = events.OperationFailed(self._failure(error))
+            if found is not None:
+                todo.extend(self._step(found))
+        return end
 
-    def _release(self) -> None:  # noqa: B027 (optional)
-        """Release the task's resources when the task has ended."""
+    def _deliver(self, event: TaskEvent) -> None:
+        """Pass an event of another thread to the core."""
+        for instruction in self._step(event):
+            self._execute(instruction)
 
-    @property
-    def _may_run_ahead(self) -> bool:
-        """Whether the next batch may run before the last one is committed."""
-        return False
+    def _step(self, event: TaskEvent) -> Sequence[TaskInstruction]:
+        with self._lock:
+            found = self._core.step(event, round(time.monotonic() * 1000))
+            self._core_stepped.notify_all()
+            return found
 
-    def _wait_settled(self, limit_s: float) -> bool:
-        """Wait for asynchronous work of the last batch; whether it ended in time."""
-        return self._commits.wait_settled(limit_s)
+    def _wait_until(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """Wait until events of other threads have made a condition of the core true."""
+        with self._core_stepped:
+            return self._core_stepped.wait_for(condition, limit_s)
 
-    def _wake(self) -> None:
+    def _execute(self, instruction: TaskInstruction) -> TaskEvent | None:
+        kind = type(instruction)
+        step = self._STEPS.get(kind)
+        if step is not None:
+            self._activity.enter(step)
+        return self._executions[kind](self, instruction)
+
+    def _failure(self, error: BaseException) -> Failure:
+        kinds = (kind for error_class, kind in _KINDS if isinstance(error, error_class))
+        return Failure(
+            error=error,
+            text=error_text(error),
+            kind=next(kinds, FailureKind.OTHER),
+            fault=fault_of(error),
+            cause=cause_of_failure(error),
+            spark_is_running=self._tools.is_spark_running(),
+        )
+
+    def _has_settled(self) -> bool:
+        """Whether asynchronous work of the last batches ended in time; blocks."""
+        todo = deque(self._step(events.SettleRequested()))
+        while todo:
+            instruction = todo.popleft()
+            if isinstance(instruction, instructions.EndStop):
+                return instruction.in_time
+            found = self._execute(instruction)
+            if found is not None:
+                todo.extend(self._step(found))
+        return True
+
+    # --- executions --------------------------------------------------------------------------
+
+    def _wake(self, _instruction: instructions.Wake | None = None) -> None:
         self._tools.scheduler.wake(self)
 
-    def _commit(
-        self,
-        offsets: Sequence[CommittedOffset],
-        on_committed: Callable[[], None],
-        *,
-        refreshes_marks: bool = False,
-    ) -> None:
-        """Commit offsets; the next batch waits for it unless ``_may_run_ahead``."""
-        began_s = time.monotonic()
+    def _examine(self, instruction: instructions.Examine) -> TaskEvent:
+        return events.OperationFailed(self._failure(instruction.error))
 
-        def committed() -> None:
-            self._times.commits.add(time.monotonic() - began_s)
-            on_committed()
+    def _read_claim(self, _instruction: instructions.ReadClaim) -> TaskEvent:
+        return events.ClaimRead(self._tools.plane.current_claim(self.spec.task))
 
-        with self._lock:
-            if not self._over:  # otherwise the batch was abandoned
-                self._commits.send(offsets, committed, refreshes_marks=refreshes_marks)
+    def _confirm_claim(self, _instruction: instructions.ConfirmClaim) -> TaskEvent:
+        self._calls.check_claim(CLAIM_CHECK_S)
+        return events.ClaimConfirmed()
+
+    def _stop_instance(self, _instruction: instructions.StopInstance) -> TaskEvent:
+        instance = self._take_instance()
+        with self._time_limit("restart", self._tools.limits.start_ms):
+            if instance is not None:
+                instance.stop()
+            return events.InstanceStopped(self._tools.plane.fetch_offsets(self.spec.task.connector))
+
+    def _fetch_offsets(self, instruction: instructions.FetchOffsets) -> TaskEvent:
+        found = self._calls.fetch(CLAIM_CHECK_S, with_positions=instruction.with_positions)
+        return events.OffsetsFetched(found)
+
+    def _send_commit(self, instruction: instructions.SendCommit) -> None:
+        number = instruction.number
+        self._calls.commit(
+            instruction.offsets,
+            lambda outcome, message: self._deliver(events.CommitAnswered(number, outcome, message)),
+            refreshes_marks=instruction.refreshes_marks,
+        )
+
+    def _await_commits(self, _instruction: instructions.AwaitCommits) -> TaskEvent:
+        commits = self._core.commits
+        in_time = self._wait_until(lambda: not commits.is_in_flight, self._stop_left_s)
+        return events.CommitsAwaited(in_time)
+
+    def _note_committed(self, instruction: instructions.NoteCommitted) -> None:
+        self._times.commits.add(instruction.took_ms / 1000)
+
+    def _note_retry(self, instruction: instructions.NoteRetry) -> None:
+        self._times.retry_count += 1
+        pause_s = instruction.pause_ms / 1000
+        log.warning(instruction.reason, error=instruction.error[:500], pause_s=pause_s)
+        self._activity.failed(instruction.operation, instruction.message, pause_s)
+
+    def _note_recovery(self, _instruction: instructions.NoteRecovery) -> None:
+        self._activity.recovered()
+
+    def _defer_start(self, instruction: instructions.DeferStart) -> None:
+        log.warning("a task's start is retried", task=self.name, error=instruction.message)
+        self._activity.failed("start", instruction.message, 0)
+
+    def _keep_in_flight(self, _instruction: instructions.KeepInFlight) -> None:
+        self._tools.in_flight.keep(self.spec.task)
+
+    def _log(self, instruction: instructions.Log) -> None:
+        write = log.warning if instruction.is_warning else log.info
+        write(instruction.text, **instruction.fields)
+
+    def _count_batch(self, instruction: instructions.CountBatch) -> None:
+        self._progress.moved(
+            instruction.report,
+            instruction.started_ms / 1000,
+            instruction.topics,
+            instruction.size_bytes,
+        )
+
+    def _end_failed(self, instruction: instructions.EndFailed) -> None:
+        if instruction.keeps_instance:
+            self._take_instance()  # a hung thread is still using it
+        error = instruction.error
+        trace = instruction.message
+        if error is not None:
+            trace = failure_text(error, instruction.fault, instruction.loss_count)
+        self._end(
+            engine_pb2.EngineReport(
+                task_failed=engine_pb2.TaskFailed(
+                    task=encode_task_id(self.spec.task),
+                    run_id=self.spec.run_id,
+                    trace=trace,
+                    cause=encode_cause(instruction.cause),
+                )
+            )
+        )
+
+    def _end_fenced(self, _instruction: instructions.EndFenced) -> None:
+        self._end(
+            engine_pb2.EngineReport(
+                task_fenced=engine_pb2.TaskFenced(
+                    task=encode_task_id(self.spec.task), run_id=self.spec.run_id
+                )
+            )
+        )
+
+    def _end(self, report: engine_pb2.EngineReport) -> None:
+        log.info("a task ended", task=self.name, how=report.WhichOneof("report"))
+        self._tools.send(report)
+        self._tools.scheduler.remove(self)
+        self._discard_instance()
+
+    # --- helpers -----------------------------------------------------------------------------
 
     @property
     def _job_group(self) -> str:
         return f"{self.name}#{self.spec.run_id}"
+
+    @property
+    def _stop_left_s(self) -> float:
+        return max(0.0, self._stop_deadline_s - time.monotonic())
 
     @contextmanager
     def _time_limit(self, what: str, limit_ms: int) -> Iterator[None]:
@@ -424,159 +512,16 @@ class TaskRunner(ABC):
         begun.callback(context.setLocalProperty, "spark.jobGroup.id", None)  # type: ignore[arg-type]
         begun.callback(context.setLocalProperty, "spark.scheduler.pool", None)  # type: ignore[arg-type]
 
-    def _moved(
-        self, report: PassReport, started_s: float, topics: Iterable[str], size_bytes: int
-    ) -> None:
-        """Account for a committed batch with records of these topics.
-
-
-        Raises:
-            TooManyErrorsError: More of the records failed than errors.max.rate allows.
-        """
-        self._retries.reset()
-        self._loss_count = 0
-        self._recovered()
-        self._progress.moved(report, started_s, topics, size_bytes)
-        self._rate.moved(report.read_count, size_bytes, started_s)
-        self._error_rate.add(report, time.monotonic())
-
-    def _recovered(self) -> None:
-        """End the retries: the operation succeeded."""
-        self._retrying_since_s = None
-        self._activity.recovered()
-
-    def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
-        # source and sink connectors both define task_class
-        made: SourceTask | SinkTask = self.spec.connector_class.task_class()  # type: ignore[attr-defined]
-        with self._lock:
-            self._instance = made
-        self._start_instance(made, committed)
-
-    def _restart(self) -> None:
-        """Restart from the committed offsets after a failed batch."""
-        self._activity.enter(Step.STARTING)
-        instance = self._take_instance()
-        with self._time_limit("restart", self._tools.limits.start_ms):
-            if instance is not None:
-                instance.stop()
-            fetched = self._tools.plane.fetch_offsets(self.spec.task.connector)
-        committed = self._position(self._commits.committed if fetched is None else fetched)
-        with self._time_limit("restart", self._tools.limits.start_ms):
-            self._make_instance(committed)
-        self._restart_wanted = False
-
-    def _after_error(self, error: BaseException) -> float | None:
-        fault = fault_of(error)
-        try:
-            fenced = fault is Fault.STALE_CLAIM or not self._holds_claim()
-        except DroverError:  # the store cannot be read at all
-            fenced = False
-        if fenced:
-            self._end_fenced()
-            return None
-        reason = self._reason_to_wait(fault)
-        if reason is not None:
-            self._times.retry_count += 1
-            wait_s = self._retries.next_pause_s()
-            log.warning(reason, error=error_text(error)[:500], pause_s=wait_s)
-            self._activity.failed("batch", f"{reason}: {error_text(error)}", wait_s)
-            return wait_s
-        pause_s = self._pause_before_retry(error)
-        if pause_s is None:
-            too_many = isinstance(error, TooManyErrorsError)
-            self._end_failed(
-                failure_text(error, fault, self._loss_count),
-                FailureCause.LIMIT if too_many else cause_of_failure(error),
-            )
-        return pause_s
-
-    def _reason_to_wait(self, fault: Fault | None) -> str | None:
-        """Why the batch is retried later; None when the failure is the task's."""
-        if fault is Fault.LOST:
-            self._loss_count += 1
-        # without Spark the engine is about to end, so every error is due to that
-        engine_ends = not self._tools.is_spark_running()
-        if engine_ends:
-            self._tools.in_flight.keep(self.spec.task)
-        if engine_ends or (fault is Fault.LOST and self._loss_count < _LOSSES_MAX):
-            self._restart_wanted = True
-            return "a Spark process ended during a batch; the batch is retried"
-        return (
-            "the store is unavailable; the batch is retried" if fault is Fault.UNAVAILABLE else None
-        )
-
-    def _pause_before_retry(self, error: BaseException) -> float | None:
-        """How long to wait before the failed call is retried; None for no retry."""
-        if not isinstance(error, RetriableError):
-            return None
-        errors, now_s = self._path.errors, time.monotonic()
-        since_s = self._retrying_since_s
-        if since_s is None:
-            self._call_retries.reset()
-            self._retrying_since_s = since_s = now_s
-        left_s = errors.retry_timeout_ms / 1000 - (now_s - since_s)
-        if errors.retry_timeout_ms >= 0 and left_s <= 0:
-            return None
-        self._times.retry_count += 1
-        pause_s = self._call_retries.next_pause_s()
-        if errors.retry_timeout_ms >= 0:
-            pause_s = min(pause_s, left_s)
-        log.warning("a call failed and is retried", error=error_text(error)[:500], pause_s=pause_s)
-        self._activity.failed(self._call_in_step, error_text(error), pause_s)
-        return pause_s
-
-    @property
-    def _call_in_step(self) -> str:
-        """The plugin's call in the present step."""
-        return _CALLS.get(self._activity.step, "batch")
-
-    def _holds_claim(self) -> bool:
-        """False only if the data plane shows another worker's claim."""
-        try:
-            return self._tools.plane.current_claim(self.spec.task) in (self.spec.claim, None)
-        except UnavailableError:
-            return True
-
-    def _check_claim(self) -> None:
-        current = self._tools.plane.current_claim(self.spec.task)
-        if current is None:  # only the coordinator has the claims
-            self._commits.check_claim(CLAIM_CHECK_S)
-        elif current != self.spec.claim:
-            raise FailedPreconditionError(
-                Reason.STALE_CLAIM, f"task {self.name} was claimed by another owner"
-            )
-
-    def _end_failed(self, trace: str, cause: FailureCause = FailureCause.PLUGIN) -> None:
-        self._end(
-            engine_pb2.EngineReport(
-                task_failed=engine_pb2.TaskFailed(
-                    task=encode_task_id(self.spec.task),
-                    run_id=self.spec.run_id,
-                    trace=trace,
-                    cause=encode_cause(cause),
-                )
-            )
-        )
-
-    def _end_fenced(self) -> None:
-        self._end(
-            engine_pb2.EngineReport(
-                task_fenced=engine_pb2.TaskFenced(
-                    task=encode_task_id(self.spec.task), run_id=self.spec.run_id
-                )
-            )
-        )
-
-    def _end(self, report: engine_pb2.EngineReport) -> None:
-        with self._lock:
-            over, self._over = self._over, True
-        if over:
-            return
-        log.info("a task ended", task=self.name, how=report.WhichOneof("report"))
-        self._tools.send(report)
-        self._tools.scheduler.remove(self)
-        self._discard_instance()
-        self._release()
+    def _new_instance(self, start: Callable[[Any], object], *, is_restart: bool) -> object:
+        """Create a task object and start it; returns what ``start`` returns."""
+        with ExitStack() as limits:
+            if is_restart:  # the first start has a limit of its own
+                limits.enter_context(self._time_limit("restart", self._tools.limits.start_ms))
+            # source and sink connectors both define task_class
+            made: SourceTask | SinkTask = self.spec.connector_class.task_class()  # type: ignore[attr-defined]
+            with self._lock:
+                self._instance = made
+            return start(made)
 
     def _discard_instance(self) -> None:
         """Stop the task object on another thread, without waiting for it."""
@@ -595,3 +540,24 @@ class TaskRunner(ABC):
         with self._lock:
             instance, self._instance = self._instance, None
         return instance
+
+
+EXECUTIONS: Mapping[type[Any], Execution] = {
+    instructions.Wake: TaskRunner._wake,
+    instructions.Examine: TaskRunner._examine,
+    instructions.ReadClaim: TaskRunner._read_claim,
+    instructions.ConfirmClaim: TaskRunner._confirm_claim,
+    instructions.StopInstance: TaskRunner._stop_instance,
+    instructions.FetchOffsets: TaskRunner._fetch_offsets,
+    instructions.SendCommit: TaskRunner._send_commit,
+    instructions.AwaitCommits: TaskRunner._await_commits,
+    instructions.NoteCommitted: TaskRunner._note_committed,
+    instructions.NoteRetry: TaskRunner._note_retry,
+    instructions.NoteRecovery: TaskRunner._note_recovery,
+    instructions.DeferStart: TaskRunner._defer_start,
+    instructions.KeepInFlight: TaskRunner._keep_in_flight,
+    instructions.Log: TaskRunner._log,
+    instructions.CountBatch: TaskRunner._count_batch,
+    instructions.EndFailed: TaskRunner._end_failed,
+    instructions.EndFenced: TaskRunner._end_fenced,
+}

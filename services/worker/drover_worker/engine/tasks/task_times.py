@@ -37,3 +37,8 @@ def timed(tally: Tally) -> Iterator[None]:
     began_s = time.monotonic()
     yield
     tally.add(time.monotonic() - began_s)
+
+
+def since(began_ms: int) -> float:
+    """Seconds since a time of the monotonic clock in milliseconds."""
+    return time.monotonic() - began_ms / 1000

@@ -22,8 +22,9 @@ from drover.model.sink_outputs import (
     SinkOutput,
     decode_mark,
 )
-from drover_worker.engine.plugins.connectors import TASK_COUNT
 
+#: Set in the task configs of a sink unless there is only one task: the number of tasks.
+TASK_COUNT = "task.count"
 #: Topic partitions that are listed in one message.
 _NAMED_MAX = 5
 
