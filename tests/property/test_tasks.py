@@ -405,10 +405,8 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 
 def test_a_batch_that_is_retried_after_a_rewind_is_found() -> None:
-    table = {
-        **SinkCore.transitions(),
-        (Phase.READING_REQUESTS, events.RequestsRead): _keep_the_plan,
-    }
+    table: dict[tuple[Phase, type[Any]], Any] = dict(SinkCore.transitions())
+    table[Phase.READING_REQUESTS, events.RequestsRead] = _keep_the_plan
     with patch.object(SinkCore, "_cached_table", table):
         for seed in range(400):
             try:
