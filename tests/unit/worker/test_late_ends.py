@@ -1,4 +1,4 @@
-"""A connector whose code ends the engine a moment after its call is named, in simulated time."""
+"""Connectors that end the engine in a call or a moment after it are named, in simulated time."""
 
 import random
 from collections import Counter
@@ -119,3 +119,43 @@ def test_it_is_named_in_time_where_all_started_together(busy: frozenset[str], la
             world.end_engine_of_bad()
             world.check()
             assert world.end_count <= 14, (seed, world.deaths)
+
+
+def end_with_three_bad(seed: int) -> tuple[int, EngineDeaths]:
+    """Three connectors end their engine in their first poll; returns how often engines ended."""
+    chance = random.Random(seed)
+    bad = ["crashes", "exits", "aborts"]
+    deaths, end_count = EngineDeaths(), 0
+    started_ns = {name: chance.randrange(SECOND_NS) for name in GOOD}
+    started_ns |= {name: MINUTE_NS + chance.randrange(MINUTE_NS) for name in bad}
+    while left := [name for name in bad if name not in deaths.quarantined]:
+        culprit = min(left, key=lambda name: started_ns[name])
+        now_ns = started_ns[culprit] + chance.randrange(POLL_TAKES_NS)
+        slots = deaths.slots
+        slot = slots.get(culprit, "shared")
+        held = [name for name in started_ns if slots.get(name, "shared") == slot]
+        marks = [Mark(culprit, False, True, started_ns[culprit], 1, started_ns[culprit])]
+        for name in held:
+            since_ns = started_ns[name]
+            if name != culprit and since_ns <= now_ns:
+                began_ns = now_ns - (now_ns - since_ns) % POLL_EVERY_NS
+                ended_ns = began_ns + POLL_TAKES_NS if began_ns + POLL_TAKES_NS < now_ns else None
+                marks.append(Mark(name, True, ended_ns is None, began_ns, 1, since_ns, ended_ns))
+        found = suspects(marks, EndKind.CRASH, ended_ns=now_ns)
+        death = EngineDeath(slot, "exit code 3", found.at_work, held, recent=found.recent)
+        deaths.record(death, now_ns // 1_000_000)
+        end_count += 1
+        for name in started_ns:
+            if name in held or slots.get(name) != deaths.slots.get(name):
+                pause_ns = chance.randrange(5 * SECOND_NS, 10 * SECOND_NS)
+                started_ns[name] = max(now_ns, started_ns[name]) + pause_ns
+        assert not set(GOOD) & set(deaths.quarantined)
+        assert end_count <= 20, (seed, deaths)
+    return end_count, deaths
+
+
+def test_three_bad_connectors_are_all_named_and_no_other() -> None:
+    for seed in range(200):
+        end_count, deaths = end_with_three_bad(seed)
+        assert end_count >= 6
+        assert set(deaths.quarantined) == {"crashes", "exits", "aborts"}
