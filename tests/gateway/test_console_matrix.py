@@ -342,7 +342,7 @@ async def act_on_the_cluster(page: Page, world: World) -> None:
 
         async def is_offered(button: Any = button) -> bool:
             await go(page, world, frame.WORKERS)
-            return await button.count() == 1
+            return bool(await button.count() == 1)
 
         await wait_until_async(is_offered)
         await button.click()

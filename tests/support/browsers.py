@@ -11,11 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.support.debian import install
 
 PACKAGE = "chromium"
+#: How long a test waits for what a page should show, also on a busy machine.
+_EXPECT_TIMEOUT_MS = 60_000
 
 
 def chromium() -> str:
@@ -34,6 +36,7 @@ def chromium() -> str:
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
     """A headless Chromium for the block."""
+    expect.set_options(timeout=_EXPECT_TIMEOUT_MS)
     async with async_playwright() as playwright:
         # root in a container has no sandbox, and all pages are the test's own
         browser = await playwright.chromium.launch(
