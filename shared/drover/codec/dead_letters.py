@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.dead_letters import ReplayRange
-from drover.model.letter_states import Offsets, StatesNow, offsets_of_ranges
+from drover.model.letter_states import Offsets, Repairs, StatesNow, offsets_of_ranges
 
 
 def decode_ranges(ranges: Iterable[pb.ReplayDeadLettersResponse.Range]) -> Offsets:
@@ -25,3 +25,14 @@ def decode_states(found: pb.GetDeadLetterStatesResponse) -> StatesNow:
         decode_ranges(found.replaying_ranges),
         repaired,
     )
+
+
+def encode_repairs(repaired: Repairs) -> list[pb.GetDeadLetterStatesResponse.Repair]:
+    """Repaired dead letters, in order."""
+    return [
+        pb.GetDeadLetterStatesResponse.Repair(
+            partition=partition, offset=offset, repaired_offset=new_offset
+        )
+        for partition, found in sorted(repaired.items())
+        for offset, new_offset in sorted(found.items())
+    ]

@@ -12,6 +12,7 @@ from drover.client.calls import new_request_id
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
 from drover.codec.common import invalid_field
+from drover.codec.dead_letters import encode_repairs
 from drover.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -380,13 +381,7 @@ class DeadLetters:
             replayed_ranges=_shown(ranges_of(now.replayed)),
             discarded_ranges=_shown(ranges_of(now.discarded)),
             replaying_ranges=_shown(ranges_of(now.replaying if queue.is_replaying else {})),
-            repairs=[
-                pb.GetDeadLetterStatesResponse.Repair(
-                    partition=partition, offset=offset, repaired_offset=repaired_offset
-                )
-                for partition, found in sorted(now.repaired.items())
-                for offset, repaired_offset in sorted(found.items())
-            ],
+            repairs=encode_repairs(now.repaired),
         )
 
     async def _queue(self, request_name: str, call: AdminCall) -> _Queue:
