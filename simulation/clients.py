@@ -1,13 +1,12 @@
 """Clients of the simulated services, with the methods of ``drover.client`` that a worker uses."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drover.client.config_store import ConfigWritten, WriterGrant
 from drover.client.watch import EventsRead
-from drover.errors import DroverError, InvalidArgumentError
+from drover.errors import InvalidArgumentError
 from drover.model.config import ConfigSnapshot, TargetState
 from drover.model.group import (
     Joined,
@@ -36,8 +35,9 @@ from drover_status_store.core.events import PutStatuses
 from drover_worker.core import requests
 from drover_worker.core.rebalance.protocol import decode_assignment
 from simulation.coordinator import ClaimTask, CommitOffsets, FetchOffsets, WatchGroup
-from simulation.network import Call, Heard, Stream
+from simulation.network import Call, Stream
 from simulation.stores import Changes, ClaimWriter, GetEndOffset, GetSnapshot, Watch
+from simulation.waits import asked, messages
 from simulation.world import BrokenRuleError
 
 if TYPE_CHECKING:
@@ -48,76 +48,11 @@ CALL_TIMEOUT_S = 4.0
 CONFIG_STORE, STATUS_STORE = "config-store", "status-store"
 
 
-class Cancellable(Protocol):
-    """A call or stream in progress."""
-
-    def cancel(self) -> None:
-        """Stop it."""
-
-
-async def asked(start: Callable[[Heard], Cancellable]) -> Any:
-    """Wait for the result of the call that ``start`` starts.
-
-    Raises:
-        DroverError: Its error.
-    """
-    result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-    def heard(found: object) -> None:
-        if not result.done():
-            result.set_result(found)
-
-    call = start(heard)
-    try:
-        found = await result
-    except asyncio.CancelledError:
-        call.cancel()
-        raise
-    if isinstance(found, DroverError):
-        raise found.with_traceback(None)
-    return found
-
-
-async def messages(
-    start: Callable[[Heard, Callable[[DroverError], None]], Cancellable],
-) -> AsyncGenerator[Any, None]:
-    """The messages of the stream that ``start`` opens.
-
-    Raises:
-        DroverError: The error that ended it.
-    """
-    queue: asyncio.Queue[object] = asyncio.Queue()
-    stream = start(queue.put_nowait, queue.put_nowait)
-    try:
-        while True:
-            message = await queue.get()
-            if isinstance(message, DroverError):
-                raise message.with_traceback(None)
-            yield message
-    finally:
-        stream.cancel()
-
-
 class Coordinators:
     """A worker's client of the coordinators; as ``drover.client.coordinator``."""
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
-
-    async def _ask(
-        self,
-        group_id: str,
-        request: object,
-        timeout_s: float = CALL_TIMEOUT_S,
-        *,
-        retry: bool = True,
-    ) -> Any:
-        following, timeout_ms = self._worker.following, int(timeout_s * 1000)
-        return await asked(
-            lambda heard: following.call(
-                group_id, request, heard, timeout_ms=timeout_ms, retry=retry
-            )
-        )
 
     async def join(
         self,
@@ -146,7 +81,9 @@ class Coordinators:
             protocols=tuple(protocols),
             parked_until_ms=0,
         )
-        outcome: JoinOutcome = await self._ask(group_id, event, timeout_s, retry=bool(member_id))
+        outcome: JoinOutcome = await self._worker.routing.ask(
+            event, timeout_s=timeout_s, retry=bool(member_id)
+        )
         if isinstance(outcome, Joined):
             rules = self._worker.rules
             rules.generation_seen(self._worker, "join", group_id, outcome.generation)
@@ -173,7 +110,7 @@ class Coordinators:
             protocol_name=protocol_name,
             assignments=tuple(assignments),
         )
-        outcome: SyncOutcome = await self._ask(group_id, event, timeout_s)
+        outcome: SyncOutcome = await self._worker.routing.ask(event, timeout_s=timeout_s)
         if isinstance(outcome, Synced):
             with suppress(InvalidArgumentError):
                 assigned = decode_assignment(outcome.assignment)
@@ -185,24 +122,23 @@ class Coordinators:
     ) -> bool:
         """Send a heartbeat."""
         beat = Heartbeat("", group_id, member_id, generation)
-        rejoin: bool = await self._ask(group_id, beat, timeout_s)
+        rejoin: bool = await self._worker.routing.ask(beat, timeout_s=timeout_s)
         return rejoin
 
     async def leave(
         self, *, group_id: str, members: Sequence[LeavingMember], timeout_s: float
     ) -> None:
         """Leave the group."""
-        await self._ask(group_id, LeaveGroup("", group_id, tuple(members)), timeout_s)
+        await self._worker.routing.ask(
+            LeaveGroup("", group_id, tuple(members)), timeout_s=timeout_s
+        )
 
     async def watch_group(
         self, *, group_id: str, member_id: str
     ) -> AsyncGenerator[WatchedGroup, None]:
         """Watch the group."""
         worker = self._worker
-        watch = WatchGroup(group_id, member_id)
-        changes = messages(
-            lambda heard, ended: worker.following.stream(group_id, watch, heard, ended)
-        )
+        changes = worker.routing.stream(WatchGroup(group_id, member_id))
         async with aclosing(changes):
             async for change in changes:
                 worker.rules.generation_seen(worker, "watch", group_id, change.generation)
@@ -232,7 +168,7 @@ class Coordinators:
         request = ClaimTask(
             group_id, member_id, generation, task, task_config_generation, request_id
         )
-        claim: Term = await self._ask(group_id, request)
+        claim: Term = await worker.routing.ask(request, timeout_s=CALL_TIMEOUT_S)
         return claim
 
     async def commit_offsets(
@@ -240,8 +176,8 @@ class Coordinators:
     ) -> Sequence[CommitResult]:
         """Commit offsets of tasks."""
         timeout_s = min(timeout_s, CALL_TIMEOUT_S)
-        results: Sequence[CommitResult] = await self._ask(
-            group_id, CommitOffsets(group_id, tasks), timeout_s
+        results: Sequence[CommitResult] = await self._worker.routing.ask(
+            CommitOffsets(group_id, tasks), timeout_s=timeout_s
         )
         return results
 
@@ -249,7 +185,9 @@ class Coordinators:
         self, *, group_id: str, connector: str, **how: object
     ) -> list[CommittedOffset]:
         """A connector's offsets."""
-        found: list[CommittedOffset] = await self._ask(group_id, FetchOffsets(group_id, connector))
+        found: list[CommittedOffset] = await self._worker.routing.ask(
+            FetchOffsets(group_id, connector), timeout_s=CALL_TIMEOUT_S
+        )
         return found
 
 

@@ -28,7 +28,7 @@ from drover_coordinator.core.groups.events import (
     LeaveGroup,
     SyncGroup,
 )
-from simulation.following import Following
+from simulation.channels import Routing
 from simulation.network import Network
 from simulation.process import Process
 from simulation.rules import Rules
@@ -89,7 +89,7 @@ class Consumer(Process):
         """Join within half a second."""
         self._forget()
         self.fenced = False
-        self._following = Following(self._network, self, self._coordinators)
+        self._routing = Routing(self._network, self, self._coordinators)
         self.after(self.world.between(0, 500), self._join)
 
     # --- membership --------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Consumer(Process):
         )
         heard = partial(self._joined, self._round)
         retry = bool(self.member_id or self.instance_id)
-        self._following.call(self.group_id, event, heard, timeout_ms=PARKED_TIMEOUT_MS, retry=retry)
+        self._routing.call(event, heard, timeout_ms=PARKED_TIMEOUT_MS, retry=retry)
 
     def _joined(self, this_round: int, outcome: object) -> None:
         if this_round != self._round:
@@ -149,7 +149,7 @@ class Consumer(Process):
             instance_id=self.instance_id,
         )
         heard = partial(self._synced, self._round)
-        self._following.call(self.group_id, event, heard, timeout_ms=PARKED_TIMEOUT_MS)
+        self._routing.call(event, heard, timeout_ms=PARKED_TIMEOUT_MS)
 
     def _synced(self, this_round: int, outcome: object) -> None:
         if this_round != self._round:
@@ -191,7 +191,7 @@ class Consumer(Process):
             return
         event = Heartbeat("", self.group_id, self.member_id, self.generation, self.instance_id)
         heard = partial(self._beaten, this_round)
-        self._following.call(self.group_id, event, heard, timeout_ms=CALL_TIMEOUT_MS)
+        self._routing.call(event, heard, timeout_ms=CALL_TIMEOUT_MS)
 
     def _beaten(self, this_round: int, answer: object) -> None:
         if this_round != self._round:
@@ -215,8 +215,7 @@ class Consumer(Process):
         leaving = [LeavingMember(self.member_id, self.instance_id)]
         if self.world.chance(0.5):
             leaving.append(LeavingMember("", f"{self.group_id}/0"))
-        self._following.call(
-            self.group_id,
+        self._routing.call(
             LeaveGroup("", self.group_id, tuple(leaving)),
             self._left,
             timeout_ms=CALL_TIMEOUT_MS,
@@ -225,9 +224,7 @@ class Consumer(Process):
     def _left(self, answer: object) -> None:
         delete = DeleteGroup("", self.group_id)
         if self.world.chance(0.5):
-            self._following.call(
-                self.group_id, delete, lambda answer: None, timeout_ms=CALL_TIMEOUT_MS
-            )
+            self._routing.call(delete, lambda answer: None, timeout_ms=CALL_TIMEOUT_MS)
         self.after(
             self.world.between(0, CALL_TIMEOUT_MS), partial(self._leave_for_a_while, "leaves")
         )
@@ -250,8 +247,7 @@ class Consumer(Process):
             self.after(self.world.between(*RETRY_MS), partial(self._fetch, this_round, partition))
             return
         at = TopicPartition(TOPIC, partition)
-        self._following.call(
-            self.group_id,
+        self._routing.call(
             FetchGroupOffsets("", self.group_id, (at,)),
             partial(self._fetched, this_round, partition),
             timeout_ms=CALL_TIMEOUT_MS,
@@ -279,12 +275,10 @@ class Consumer(Process):
         event = CommitGroupOffsets(
             "", self.group_id, self.member_id, self.generation, (offset,), self.instance_id
         )
-        self._following.call(
-            self.group_id,
+        self._routing.call(
             event,
             partial(self._committed, this_round, offset),
             timeout_ms=CALL_TIMEOUT_MS,
-            in_order=True,
         )
 
     def _committed(self, this_round: int, offset: GroupOffset, answer: object) -> None:

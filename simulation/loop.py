@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from drover.errors import DroverError
 from simulation.world import BrokenRuleError
 
 if TYPE_CHECKING:
@@ -24,6 +23,17 @@ if TYPE_CHECKING:
 
 #: Finished tasks are forgotten when there are this many.
 _TASKS_MAX = 500
+#: The exceptions of a task that are no errors for a caller.
+_DEFECTS = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    asyncio.InvalidStateError,
+)
 _DISPOSE_TRIES = 3
 
 
@@ -138,7 +148,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _check(self, task: asyncio.Task[Any]) -> None:
         """An exception in a task is a defect, unless it is an error for a caller."""
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, DroverError | TimeoutError):
+        if isinstance(error, _DEFECTS):
             self.call_exception_handler(
                 {"message": f"{task.get_name()} failed", "exception": error}
             )

@@ -30,20 +30,20 @@ from drover_worker.shell.instruction_runner import InstructionRunner
 from drover_worker.shell.offset_committer import OffsetCommitter
 from drover_worker.shell.offset_fetcher import OffsetFetcher
 from drover_worker.shell.status_writer import StatusWriter
+from simulation.channels import Routing
 from simulation.clients import (
     ConfigStoreClient,
     Coordinators,
     OtherWorkers,
     StatusStoreClient,
-    asked,
 )
 from simulation.data_store import DataStore
 from simulation.engine import Engine, EngineLink
-from simulation.following import Following
 from simulation.network import Call, Network, ServerCall
 from simulation.process import Process
 from simulation.rules import Rules
 from simulation.service import ProcessClock
+from simulation.waits import asked
 from simulation.world import BrokenRuleError
 
 GROUP = "workers"
@@ -145,7 +145,7 @@ class Worker(Process):
         #: The leader's config offset at assignment, by generation.
         self.assigned_offsets: dict[int, int] = {}
         self.halted = False
-        self.following = Following(self.network, self, self._coordinators)
+        self.routing = Routing(self.network, self, self._coordinators)
         coordinators: Any = Coordinators(self)
         config_store: Any = ConfigStoreClient(self)
         status_store: Any = StatusStoreClient(self)
