@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from simulation.history import What
+from simulation.events import What
 from simulation.network import Heard, Network
 from simulation.process import Process
 from simulation.rules import Rules

@@ -16,7 +16,7 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from simulation.brokers import Batch, Brokers
 from simulation.disk import DISK_FULL
-from simulation.history import Span, What, position
+from simulation.events import Span, What, position
 from simulation.network import Network
 from simulation.process import Process
 from simulation.rules import Rules

@@ -19,7 +19,8 @@ from drover_worker.core.rebalance.protocol import (
     decode_assignment,
     decode_metadata,
 )
-from simulation.history import Checker, Event, Span, Violation, What
+from simulation.events import Event, Span, What
+from simulation.history import Checker, Violation
 from simulation.process import Process
 from simulation.reference import ReferenceConfigs
 from simulation.world import START_MS, BrokenRuleError, World

@@ -14,7 +14,7 @@ from drover_worker.core import events, instructions
 from simulation.brokers import Batch
 from simulation.data_store import committed_offset, position_of, positions_of, spans_of
 from simulation.engine import Engine
-from simulation.history import What, position
+from simulation.events import What, position
 from simulation.network import Heard
 
 

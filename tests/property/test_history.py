@@ -8,16 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simulation.history import (
-    Event,
-    Rule,
-    Span,
-    What,
-    check,
-    from_line,
-    position,
-    to_line,
-)
+from simulation.events import Event, Span, What, from_line, position, to_line
+from simulation.history import Rule, check
 
 CONNECTOR = "c"
 EFFECTS = (What.PUBLISHED, What.DELIVERED, What.DEAD_LETTERED)

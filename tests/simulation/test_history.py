@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.history import Event, Rule, Span, What, check, main, position, write_history
+from simulation.events import Event, Span, What, position, write_history
+from simulation.history import Rule, check, main
 
 OLD, NEW = (3, 1), (4, 2)
 

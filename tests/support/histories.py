@@ -11,7 +11,9 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.client.failover import FailoverChannel
 from drover.errors import DroverError
-from simulation.history import Event, Span, What, check, position, runs_of, write_history
+from simulation.events import Event, Span, What, position, runs_of, write_history
+from simulation.history import check
+from tests.support.waiting import pause
 
 LOOK_EVERY_S = 1.0
 #: The partition of a history that counts the lines of the input.
@@ -59,7 +61,7 @@ class FlowHistory:
                     with suppress(DroverError):  # no worker answers at present
                         offsets = await client.get_connector_offsets(connector, timeout_s=5)
                         self.fetched(connector, offsets)
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     def fetched(self, connector: str, offsets: Sequence[pb.ConnectorOffset]) -> None:
         """Add committed offsets that a client has read."""
