@@ -12,7 +12,6 @@ import grpc.aio
 from tenacity import (
     AsyncRetrying,
     retry_if_exception_type,
-    stop_before_delay,
     wait_exponential,
     wait_random,
 )
@@ -255,7 +254,8 @@ async def _retry_unavailable(timeout_s: float, call: Callable[[float], Awaitable
     unavailable: UnavailableError | None = None
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(UnavailableError),
-        stop=stop_before_delay(timeout_s),
+        # by the loop's clock, which may be simulated
+        stop=lambda state: loop.time() + state.upcoming_sleep >= deadline,
         wait=wait_exponential(multiplier=RETRY_FIRST_S, max=RETRY_MAX_S)
         + wait_random(0, RETRY_FIRST_S),
         reraise=True,
