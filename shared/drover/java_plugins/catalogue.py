@@ -1,6 +1,6 @@
 """The Java plugins that are installed, and the catalogue file that each has.
 
-A plugin has a folder of its own in the plugin home (``DROVER_PLUGIN_HOME``), which only Drover
+Each plugin has a folder in the plugin home (``DROVER_PLUGIN_HOME``), which only Drover
 writes::
 
     connect-file@4.3.1/

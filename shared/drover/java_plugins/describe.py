@@ -140,8 +140,8 @@ class Validated:
     Attributes:
         description: What the class declares.
         values: Its answer for each setting.
-        exactly_once_support: For a source, ``SUPPORTED`` or ``UNSUPPORTED``; None if it does not
-            tell, or if the config has errors.
+        exactly_once_support: For a source, ``SUPPORTED`` or ``UNSUPPORTED``; None if it answers
+            neither, or if the config has errors.
         transaction_boundaries: For a source, ``SUPPORTED`` or ``UNSUPPORTED``; None as above.
     """
 

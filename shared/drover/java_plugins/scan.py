@@ -193,7 +193,7 @@ def jar_paths(path: Path, *, follow_links: bool) -> Iterator[Path]:
             found = Path(folder) / name
             if not name.lower().endswith(_JAR_ENDS) or (found.is_symlink() and not follow_links):
                 continue
-            if found.is_file():  # else a link to a file that is gone
+            if found.is_file():  # else a dangling link
                 yield found
 
 
