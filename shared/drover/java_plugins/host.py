@@ -107,7 +107,7 @@ class Plugins:
     """The plugins of a host.
 
     Attributes:
-        paths: The folders with the plugins' jars, each with a class loader of its own; or jars.
+        paths: The folders with the plugins' jars, each with its own class loader; or jars.
         name: The plugin to name in messages.
     """
 
@@ -246,7 +246,7 @@ class Host:
         if code == _HEAP_USED_UP:
             how = (
                 f"used up its heap of {self._heap_mib} MiB (raise {HEAP_VARIABLE} on the worker, "
-                "or give a task a JVM of its own with java.isolation=task)"
+                "or give each task its own JVM with java.isolation=task)"
             )
         return f"the JVM of the Java plugin {self._plugins.name} {how}; {self._last_lines()}"
 
@@ -268,7 +268,7 @@ class Hosts:
 
         Args:
             plugins: The plugins.
-            owner: The task that has a host of its own; empty for the shared one.
+            owner: The task that has its own host; empty for the shared one.
 
         Raises:
             JavaHostError: It cannot be started.
