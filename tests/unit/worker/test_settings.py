@@ -102,11 +102,12 @@ def test_a_secure_worker_gives_connectors_no_files_unless_told(
         monkeypatch.setenv(f"DROVER_{name}", f"/certs/{name.lower()}")
     assert load_settings(WorkerSettings).engine_settings().file_roots == ""
     monkeypatch.setenv("DROVER_FILE_ROOTS", "/")
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", "/plugins/own")
     settings = load_settings(WorkerSettings).engine_settings()
     assert settings.file_roots == "/"
     assert set(settings.denied_files) == {
         *("/certs/tls_cert", "/certs/tls_key", "/certs/tls_ca", "/certs/access_file"),
-        "/var/drover",
+        *("/var/drover", "/plugins/own"),
     }
 
 
@@ -115,8 +116,9 @@ def test_files_with_the_workers_identity_are_denied(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DROVER_AUDIT_LOG", "logs/audit.log")
     keys = '{"ssl.key.location": "/keys/a.pem", "ssl.ca.location": "/etc/ssl/ca.pem"}'
     monkeypatch.setenv("DROVER_KAFKA_CONFIG", keys)
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", "/plugins/own")
     found = load_settings(WorkerSettings).engine_settings().denied_files
-    assert found == (f"{Path.cwd()}/logs/audit.log", "/keys/a.pem")
+    assert found == (f"{Path.cwd()}/logs/audit.log", "/keys/a.pem", "/plugins/own")
 
 
 def test_the_policy_of_client_settings_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
