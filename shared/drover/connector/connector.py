@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from drover.config.config_def import ConfigDef
 from drover.connector.offsets import OffsetChange
 from drover.connector.other_settings import OtherSettings
+from drover.convert.converter import Converter
 from drover.errors import Violation
 
 
@@ -90,6 +91,10 @@ class Connector(ABC):
     structured: ClassVar[bool] = False
     #: Whether the bytes of a source are text, for converters and transforms.
     text: ClassVar[bool] = False
+    #: The converter, with its default settings, of the bytes that the connector exchanges with
+    #: converters and transforms of Drover, if its config has any. None: a source's bytes are data,
+    #: and a sink receives printed values.
+    exchanged: ClassVar[type[Converter] | None] = None
     #: Whether the parsed config also has the texts of all settings, as CONFIG_TEXTS of
     #: ``drover.connector.settings``, for a connector that passes its config to another program.
     needs_config_texts: ClassVar[bool] = False

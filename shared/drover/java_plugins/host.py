@@ -183,6 +183,7 @@ class Host:
             "-XX:+UseSerialGC",
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
             "-Djava.awt.headless=true",
+            f"-Djava.io.tmpdir={self._folder}",
             *("-cp", f"{jars}/*"),
             "io.drover.host.Main",
             *("serve", self.address.socket, str(linked)),

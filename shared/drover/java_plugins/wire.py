@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
@@ -99,11 +99,22 @@ class Address:
             yield from conversation.batches()
 
     def put(
-        self, run: int, starts: Sequence[tuple[str, int, int]], rows: Iterable[pa.RecordBatch]
+        self,
+        run: int,
+        batch: int,
+        starts: Sequence[tuple[str, int, int]],
+        rows: Iterable[pa.RecordBatch],
     ) -> None:
-        """Pass a batch of rows to a sink's task, after the rows before; does not wait for it."""
+        """Pass a batch of rows to a sink's task, after the rows before; does not wait for it.
+
+        Args:
+            run: The task.
+            batch: The number of the batch, from 1; a repeated call has no effect.
+            starts: The topic partitions of the batch, with the offsets at which it starts.
+            rows: The records, in their order.
+        """
         with closing(Conversation(self)) as conversation:
-            conversation.put(rows, run=run, starts=[list(each) for each in starts])
+            conversation.put(rows, run=run, batch=batch, starts=[list(each) for each in starts])
 
     def ended(self) -> JavaHostEndedError:
         """The error of a host whose connection broke; waits briefly for the reason."""
@@ -134,7 +145,7 @@ class Conversation:
         except OSError as error:
             self._socket.close()
             raise address.ended() from error
-        self._stream: BinaryIO = self._socket.makefile("rb")
+        self._stream = self._socket.makefile("rb", buffering=1 << 16)
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         """See Address."""

@@ -278,3 +278,57 @@ def test_the_settings_of_a_java_class_are_checked_by_drover_and_by_the_plugin(
     assert [(each.field, each.description) for each in found.violations] == [
         ("trace", "is required")
     ]
+
+
+def test_transforms_of_drover_follow_those_of_a_java_source(
+    source_kit: MakeSource, file_source: type[Connector], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("one\ntwo\n")
+    config = {
+        "transforms": "hoist,extract",
+        "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+        "transforms.hoist.field": "line",
+        "transforms.extract.type": "ExtractField$Value",
+        "transforms.extract.field": "line",
+    }
+    kit = source_kit(file_source, config, **text(file=tmp_path / "in", topic="lines"))
+    kit.run(until=lambda: len(kit.records("lines")) >= 2)
+    assert [each.value for each in kit.records("lines")] == ["one", "two"]
+
+
+def test_transforms_of_kafka_run_in_the_host(
+    source_kit: MakeSource, sink_kit: MakeSink, file_source: type[Connector], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("one\n")
+    config = {
+        "transforms": "hoist,rename",
+        "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+        "transforms.hoist.field": "line",
+        "transforms.rename.type": "java:org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.rename.regex": "(.*)",
+        "transforms.rename.replacement": "all-$1",
+        "value.converter.schemas.enable": "false",
+        "value.converter": "JsonConverter",
+    }
+    kit = source_kit(file_source, config, file=tmp_path / "in", topic="lines")
+    kit.run(until=lambda: len(kit.records("all-lines")) >= 1)
+    assert kit.records("all-lines")[0].json == {"line": "one"}
+
+
+def test_transforms_of_drover_precede_those_of_a_java_sink(
+    sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    config = {
+        "topics": "numbers",
+        "transforms": "hoist,extract",
+        "transforms.hoist.type": "HoistField$Value",
+        "transforms.hoist.field": "n",
+        "transforms.extract.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+        "transforms.extract.field": "n",
+    }
+    kit = sink_kit(keeper, config, **text(mode="", trace=trace))
+    kit.feed(["one", None], topic="numbers")
+    kit.run(until=lambda: kit.committed == {NUMBERS: 2})
+    assert [each.partition(" null ")[0] for each in lines(trace, "put")] == ["put 0", "put 1"]
+    assert lines(trace, "put")[0] == "put 0 null one"

@@ -1,31 +1,33 @@
 """Which converters and transforms of a Java connector run in its host, and which in Drover.
 
-Kafka's own converters and transforms exist in both, with the same results. The host runs as many as
-it can, because a record is then converted once; a class that only Drover has runs in Drover, behind
-those of a source and before those of a sink.
+Kafka's own converters and transforms exist in both, with the same results; the host has those of
+Kafka and of the connector's plugin, because records are then converted once. A transform that only
+Drover has runs in Drover: after the Java ones of a source, before those of a sink. Then host and
+Drover exchange JSON with schemas.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from drover.connector.other_settings import OtherSettings, RawConfig, Translation
+from drover.convert.registry import CONVERTERS
+from drover.errors import Violation
+from drover.transform.registry import TRANSFORMS
 
 #: The prefix that selects the Java class where Drover has one of the same name.
 JAVA_PREFIX = "java:"
 #: The prefix of settings for the host, in a config with Drover's names.
 HOST_PREFIX = "java.host."
-CONVERTERS = ("key.converter", "value.converter", "header.converter")
-_CHAIN = ("transforms", "predicates")
+KEY, VALUE, HEADER = "key.converter", "value.converter", "header.converter"
+_CONVERTERS = (KEY, VALUE, HEADER)
+_TRANSFORMS, _PREDICATES = "transforms", "predicates"
 _STORAGE = "org.apache.kafka.connect.storage"
-JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-_DEFAULTS = {
-    "key.converter": JSON_CONVERTER,
-    "value.converter": JSON_CONVERTER,
-    "header.converter": f"{_STORAGE}.SimpleHeaderConverter",
-}
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+_DEFAULTS = {KEY: _JSON, VALUE: _JSON, HEADER: f"{_STORAGE}.SimpleHeaderConverter"}
 #: Converters of Kafka, by the names that Drover has for its own.
 _KAFKA = {
-    "JsonConverter": JSON_CONVERTER,
+    "JsonConverter": _JSON,
     "StringConverter": f"{_STORAGE}.StringConverter",
     "SimpleHeaderConverter": f"{_STORAGE}.SimpleHeaderConverter",
     "ByteArrayConverter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -39,47 +41,159 @@ def java_name(name: str) -> str:
     return _KAFKA.get(name, name)
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The steps of a config.
+
+    Attributes:
+        hosted: The transforms that run in the host, in order.
+        native: The transforms that run in Drover, in order.
+        is_mixed: Whether Drover has a part, so that both exchange JSON with schemas.
+        faults: What cannot be done.
+    """
+
+    hosted: Sequence[str] = ()
+    native: Sequence[str] = ()
+    is_mixed: bool = False
+    faults: Sequence[Violation] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings(OtherSettings):
     """The settings of a Java connector.
 
     Attributes:
-        keys: Names of the connector's own settings.
+        is_source: Whether it is a source.
+        has_class: Whether the connector's plugin, or another installed one, has a class.
+        in_plugin: Whether the connector's own plugin has a class.
     """
 
-    keys: Collection[str] = field(default_factory=frozenset)
+    is_source: bool = True
+    has_class: Callable[[str], bool] = lambda _name: False
+    in_plugin: Callable[[str], bool] = lambda _name: False
+
+    def faults_of(self, raw: RawConfig, own: Collection[str]) -> Iterator[Violation]:
+        """See OtherSettings."""
+        yield from OtherSettings.faults_of(self, raw, own)
+        yield from self.split(raw).faults
 
     def translated(self, raw: RawConfig, own: Collection[str]) -> Translation:
-        """The config in which the host's converters and transforms have HOST_PREFIX."""
+        """The config in which the settings of the host's steps have HOST_PREFIX."""
+        if any(name.startswith(HOST_PREFIX) for name in raw):
+            return Translation(raw, {})
+        split = self.split(raw)
+        hosted = {f"{_TRANSFORMS}.{each}." for each in split.hosted}
         config: dict[str, str | None] = {}
         given: dict[str, str] = {}
         for name, text in raw.items():
-            if text is not None and is_hosted(name):
+            to_host = name.startswith(tuple(hosted)) or (_is_step(name) and not split.is_mixed)
+            if to_host and text is not None:
                 config[HOST_PREFIX + name] = text
                 given[HOST_PREFIX + name] = name
             else:
                 config[name] = text
+        if split.is_mixed:
+            config[_TRANSFORMS] = ",".join(split.native)
+            config[HOST_PREFIX + _TRANSFORMS] = ",".join(split.hosted)
+            given[HOST_PREFIX + _TRANSFORMS] = _TRANSFORMS
+            for each in (KEY, VALUE):
+                config[each] = raw.get(each) or "JsonConverter"
         return Translation(config, given)
 
+    def split(self, raw: RawConfig) -> Split:
+        """Which steps of a config run where."""
+        names = list(dict.fromkeys(filter(None, map(str.strip, _listed(raw, _TRANSFORMS)))))
+        of_host = {each: self._is_hosted(raw, each) for each in names}
+        first, second = (True, False) if self.is_source else (False, True)
+        faults = []
+        for before, after in pairwise(names):
+            if of_host[before] == second and of_host[after] == first:
+                java, other = (before, after) if of_host[before] else (after, before)
+                side = "before" if self.is_source else "after"
+                faults.append(
+                    Violation(
+                        _TRANSFORMS,
+                        f"must have {java}, which runs in the plugin's JVM, {side} {other}, which "
+                        "runs in Drover: change their order, or select Kafka's class of the "
+                        f"latter with the prefix {JAVA_PREFIX}",
+                    )
+                )
+        native = [each for each in names if not of_host[each]]
+        converters = {each: raw.get(each) for each in (KEY, VALUE)}
+        of_drover = {
+            each
+            for each, name in converters.items()
+            if name and not self._exists(name, lambda at: CONVERTERS.find(at))
+        }
+        is_mixed = bool(native or of_drover)
+        faults += [
+            Violation(
+                each,
+                f"must be a converter of Drover, not {name}: Drover runs the last steps "
+                f"({', '.join((*native, *sorted(of_drover)))})",
+            )
+            for each, name in converters.items()
+            if is_mixed and name and not _is_native(name, CONVERTERS.find)
+        ]
+        hosted = [each for each in names if of_host[each]]
+        return Split(hosted, native, is_mixed, tuple(faults))
 
-def is_hosted(name: str) -> bool:
-    """Whether a setting belongs to the converters and transforms of the host."""
-    return any(name == each or name.startswith(f"{each}.") for each in (*CONVERTERS, *_CHAIN))
+    def _is_hosted(self, raw: RawConfig, transform: str) -> bool:
+        name = raw.get(f"{_TRANSFORMS}.{transform}.type") or ""
+        return self._exists(name, lambda at: TRANSFORMS.find(at))
+
+    def _exists(self, name: str, find: Callable[[str], object]) -> bool:
+        """Whether the host has a class and is to run it."""
+        name = name.strip()
+        if name.startswith((JAVA_PREFIX, _KAFKAS_OWN)) or name in _KAFKA or self.in_plugin(name):
+            return True
+        return not _is_native(name, find) and self.has_class(name)
 
 
-def hosted_config(
-    texts: Mapping[str, str | None], *, resolve: Callable[[str], str] = java_name
-) -> dict[str, str]:
-    """The config for the host: as it was written, with full names of Java classes."""
+def _is_native(name: str, find: Callable[[str], object]) -> bool:
+    if name.strip().startswith(JAVA_PREFIX):
+        return False
+    try:
+        find(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(raw: Mapping[str, str | None], name: str) -> list[str]:
+    return (raw.get(name) or "").split(",")
+
+
+def _is_step(name: str) -> bool:
+    """Whether a setting belongs to converters and transforms."""
+    steps = (*_CONVERTERS, _TRANSFORMS, _PREDICATES)
+    return any(name == each or name.startswith(f"{each}.") for each in steps)
+
+
+def hosted_config(texts: Mapping[str, str | None]) -> dict[str, str]:
+    """The config for the host, of a translated config: with full names of Java classes, and with
+    JSON with schemas where Drover has a part.
+    """
+    is_mixed = _TRANSFORMS in texts or KEY in texts
     config: dict[str, str] = {}
     for name, text in texts.items():
-        if text is not None:
-            config[name.removeprefix(HOST_PREFIX)] = text
-    for setting in CONVERTERS:
-        config[setting] = resolve(config.get(setting) or _DEFAULTS[setting])
-    for kind in _CHAIN:
-        for each in (config.get(kind) or "").split(","):
+        if text is None or (is_mixed and _is_step(name) and not name.startswith(_PREDICATES)):
+            continue
+        config[name.removeprefix(HOST_PREFIX)] = text
+    for setting in _CONVERTERS:
+        config[setting] = java_name(config.get(setting) or _DEFAULTS[setting])
+    for kind in (_TRANSFORMS, _PREDICATES):
+        for each in _listed(config, kind):
             name = f"{kind}.{each.strip()}.type"
             if name in config:
                 config[name] = java_name(config[name])
     return config
+
+
+def classes_of(config: Mapping[str, str]) -> frozenset[str]:
+    """The classes of a host's config besides the connector."""
+    found = {config[each] for each in _CONVERTERS if each in config}
+    for kind in (_TRANSFORMS, _PREDICATES):
+        for each in _listed(config, kind):
+            found.add(config.get(f"{kind}.{each.strip()}.type", ""))
+    return frozenset(each for each in found if each and not each.startswith(_KAFKAS_OWN))

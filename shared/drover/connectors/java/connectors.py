@@ -17,19 +17,23 @@ from drover.connector import (
     SourceConnector,
     Violation,
 )
+from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
 from drover.connectors.java.chain import HostSettings, hosted_config
+from drover.connectors.java.places import has_class, plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
 from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
-from drover.java_plugins.allowed import client_setting_violations
+from drover.convert.json_converter import JsonConverter
+from drover.java_plugins.allowed import client_setting_violations, worker_catalogue
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.class_settings import settings_of
 from drover.java_plugins.describe import config_def, from_document, validate
-from drover.java_plugins.host import HOSTS, Host, Plugins, describing_jvm, disposable
+from drover.java_plugins.host import HOSTS, Host, describing_jvm, disposable
 from drover.java_plugins.places import plugin_home
 from drover.java_plugins.wire import JavaCallError, JavaHostEndedError
 from drover.policy.client_settings import OverridePolicy
 
 _EVENTS_WAIT_MS = 1_000
+_SUPPORTED = "SUPPORTED"
 #: Settings of every connector, which Drover checks.
 _OF_DROVER = frozenset(
     {"name", "connector.class", "tasks.max", "topics", "topics.regex", "transforms", "predicates"}
@@ -47,6 +51,7 @@ class _JavaConnector(Connector):
 
     def __init__(self) -> None:
         self._host: Host | None = None
+        self._texts: Mapping[str, str] = {}
         self._run: int | None = None
         self._stopped = threading.Event()
 
@@ -71,13 +76,22 @@ class _JavaConnector(Connector):
             return ()
         texts = _texts(cls.java_class, config[CONFIG_TEXTS])
         found = validate(describing_jvm(), cls.java_class.path, cls.java_class.name, texts)
-        return [Violation(each.name, error) for each in found.values for error in each.errors]
+        faults = [Violation(each.name, error) for each in found.values for error in each.errors]
+        wants_once = config.get(EXACTLY_ONCE_SUPPORT) == REQUIRED
+        if wants_once and not faults and found.exactly_once_support != _SUPPORTED:
+            faults.append(
+                Violation(
+                    EXACTLY_ONCE_SUPPORT,
+                    f"cannot be {REQUIRED}: the plugin does not declare that it supports it",
+                )
+            )
+        return faults
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
         """Ask the plugin."""
         texts = _texts(cls.java_class, config[CONFIG_TEXTS])
-        with disposable(_plugins(cls.java_class)) as host:
+        with disposable(plugins_of(cls.java_class, texts)) as host:
             found = _called(
                 cls.java_class,
                 host,
@@ -90,11 +104,13 @@ class _JavaConnector(Connector):
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """See Connector."""
         del config
-        self._host = HOSTS.get(_plugins(self.java_class))
+        texts = self.other_settings.translated(context.config_texts, ()).config
+        self._texts = _texts(self.java_class, texts)
+        self._host = HOSTS.get(plugins_of(self.java_class, self._texts))
         found = self._called(
             "start_connector",
             connector=context.connector,
-            config=_texts(self.java_class, context.config_texts),
+            config=self._texts,
             offsets=[],
         )
         self._run = found["run"]
@@ -108,7 +124,7 @@ class _JavaConnector(Connector):
             "configs"
         ]
         return [
-            {name: text for name, text in each.items() if text is not None and name != "name"}
+            {name: text for name, text in each.items() if self._texts.get(name, "") != (text or "")}
             for each in found
         ]
 
@@ -147,6 +163,7 @@ class JavaSource(_JavaConnector, SourceConnector):
     poll_has_effects = True
     guarantees = REPLAYED
     task_class = JavaSourceTask
+    exchanged = JsonConverter
 
 
 class JavaSink(_JavaConnector, SinkConnector):
@@ -154,6 +171,7 @@ class JavaSink(_JavaConnector, SinkConnector):
 
     guarantees = REPEATED
     task_class = JavaSinkTask
+    exchanged = JsonConverter
 
 
 @lru_cache(maxsize=1_000)
@@ -176,7 +194,12 @@ def connector_of(java_class: JavaClass, *, in_engine: bool) -> type[Connector]:
             in_engine=in_engine,
             task_class=task,
             version=java_class.version or "unknown",
-            other_settings=HostSettings(passed_on=("*",)),
+            other_settings=HostSettings(
+                passed_on=("*",),
+                is_source=is_source,
+                has_class=has_class,
+                in_plugin=lambda name: _in_plugin(java_class, name),
+            ),
             __module__=package,
             __doc__=f"The class {java_class.name} of the Java plugin {java_class.plugin}.",
         ),
@@ -184,8 +207,12 @@ def connector_of(java_class: JavaClass, *, in_engine: bool) -> type[Connector]:
     return made
 
 
-def _plugins(java_class: JavaClass) -> Plugins:
-    return Plugins((java_class.path,), java_class.plugin)
+def _in_plugin(java_class: JavaClass, name: str) -> bool:
+    """Whether the plugin of a connector has the class ``name``."""
+    return any(
+        each.name == name and each.plugin == java_class.plugin
+        for each in worker_catalogue().classes
+    )
 
 
 def _texts(java_class: JavaClass, texts: Mapping[str, str | None]) -> dict[str, str]:
@@ -215,7 +242,7 @@ def _settings(java_class: JavaClass) -> ConfigDef:
 @lru_cache(maxsize=1_000)
 def _settings_of_host(java_class: JavaClass) -> ConfigDef:
     """The plugin's settings, asked of the host that runs its connectors."""
-    host = HOSTS.get(_plugins(java_class))
+    host = HOSTS.get(plugins_of(java_class, {}))
     found = _called(java_class, host, "definition", **{"class": java_class.name})
     return _own(config_def(from_document(found)))
 

@@ -23,9 +23,10 @@ from drover.connector import (
 from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS
 from drover.connector.task import TaskContext
 from drover.connectors.java.chain import hosted_config
+from drover.connectors.java.places import plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, ISOLATION, OF_TASK
 from drover.java_plugins.catalogue import JavaClass
-from drover.java_plugins.host import HOSTS, Host, Plugins
+from drover.java_plugins.host import HOSTS, Host
 from drover.java_plugins.wire import FETCH_DDL, PUT_SCHEMA, Address, JavaCallError
 
 #: How long a call waits in the host before it looks whether the task should stop.
@@ -34,6 +35,8 @@ _WAIT_MS = 500
 _IDLE_MS = 2_000
 #: The size from which a batch is fetched in two parts, by two cores.
 _PART_ROWS = 20_000
+#: A host holds up to three batches in its heap.
+_BATCH_BYTES_MAX = 32 * 1024 * 1024
 
 
 class JavaTaskError(Exception):
@@ -48,6 +51,7 @@ class _Hosted:
 
     def __init__(self) -> None:
         self._host: Host | None = None
+        self._plugins = plugins_of(self.java_class, {})
         self._owner = ""
         self._run: int | None = None
 
@@ -55,9 +59,10 @@ class _Hosted:
         texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
         task = context.task
         self._owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
-        self._host = HOSTS.get(self._plugins, self._owner)
         config = hosted_config(texts)
         config["connector.class"] = self.java_class.name
+        self._plugins = plugins_of(self.java_class, config)
+        self._host = HOSTS.get(self._plugins, self._owner)
         started = self._called(
             call,
             connector=task.connector,
@@ -70,10 +75,6 @@ class _Hosted:
         while not context.stopping():
             if self._called("await_start", run=self._run, wait_ms=_WAIT_MS)["started"]:
                 return
-
-    @property
-    def _plugins(self) -> Plugins:
-        return Plugins((self.java_class.path,), self.java_class.plugin)
 
     @property
     def _address(self) -> Address:
@@ -143,7 +144,7 @@ class JavaSourceTask(_Hosted, SourceTask):
             "poll",
             run=self._run,
             records_max=config[BATCH_MAX_RECORDS],
-            bytes_max=config[BATCH_MAX_BYTES],
+            bytes_max=min(config[BATCH_MAX_BYTES], _BATCH_BYTES_MAX),
         )
         if "batch" not in found:
             return None
@@ -172,11 +173,12 @@ class _Put:
 
     address: Address
     run: int
+    batch: int
     starts: tuple[tuple[str, int, int], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """No rows."""
-        self.address.put(self.run, self.starts, map(_put_columns, batches))
+        self.address.put(self.run, self.batch, self.starts, map(_put_columns, batches))
         yield from ()
 
 
@@ -203,6 +205,7 @@ class JavaSinkTask(_Hosted, SinkTask):
         """See SinkTask."""
         self._context = context
         self._paused: set[TopicPartition] = set()
+        self._batch = 0
         self._start(context, "start_sink")
         context.call_after(_IDLE_MS)
 
@@ -210,7 +213,8 @@ class JavaSinkTask(_Hosted, SinkTask):
         """See SinkTask."""
         assert self._run is not None
         starts = tuple((each.topic, each.partition, each.start_offset) for each in batch.ranges)
-        put = _Put(self._address, self._run, starts)
+        self._batch += 1
+        put = _Put(self._address, self._run, self._batch, starts)
         batch.run_in_arrow(put, at_once=True)
         done = self._progress(batch, _WAIT_MS)
         while done is None:

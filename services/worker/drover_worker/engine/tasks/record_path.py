@@ -154,7 +154,7 @@ class RecordPath:
         prepare = layout or RecordRows(text=self._class.text)
         return Route(
             prepare=prepare if topic is None else WithTopic(prepare, topic),
-            before=(),
+            before=self._exchanged(structured=structured),
             shown=(*self._schemas.steps(topic), *self._transforms),
             after=self._to_topic(structured=structured, batch=batch, framed=framed),
             default_topic=topic,
@@ -166,8 +166,9 @@ class RecordPath:
         """
         structured = self._class.structured
         converters = self._converters(structured=structured)
-        text = with_defaults(PrintingConverter)
-        to_bytes = (EncodeRecords(text, text, converters[2]), TopicRows(READ_SCHEMA))
+        kind = self._class.exchanged or PrintingConverter
+        keys, values = with_defaults(kind, is_key=True), with_defaults(kind)
+        to_bytes = (EncodeRecords(keys, values, converters[2]), TopicRows(READ_SCHEMA))
         after: tuple[Step, ...] = () if structured else to_bytes
         prepare: Prepare = renamable_records if self._transforms else topic_records
         if replayed:
@@ -269,7 +270,7 @@ class RecordPath:
         route = self.source_route(batch, framed=framed)
         pipeline = source_pipeline(
             prepare=route.prepare,
-            transforms=route.shown,
+            transforms=(*route.before, *route.shown),
             converters=route.after,
             policy=self._policy(in_batch=True),
         )
@@ -394,6 +395,13 @@ class RecordPath:
             return []
         found = {*batch.originals, *filter(None, (batch.topic, self._config.get(TOPIC)))}
         return sorted(found) if len(found) <= _LIMITED_TOPICS_MAX else []
+
+    def _exchanged(self, *, structured: bool) -> tuple[Step, ...]:
+        """The step that decodes the bytes that a source exchanges with Drover's steps."""
+        kind = self._class.exchanged
+        if kind is None or self._is_identity(structured=structured):
+            return ()
+        return (DecodeRecords(with_defaults(kind, is_key=True), with_defaults(kind)),)
 
     def _is_identity(self, *, structured: bool) -> bool:
         return not self._transforms and not structured and passes_bytes(self._config)

@@ -186,6 +186,12 @@ final class Server {
     }
 
     private ObjectNode started(TaskRun run) throws Exception {
+        for (Map.Entry<Long, TaskRun> each : tasks.entrySet()) {
+            // a run that the engine gave up, as its call hung
+            if (each.getValue().of.id().equals(run.of.id()) && tasks.remove(each.getKey(), each.getValue())) {
+                each.getValue().stop();
+            }
+        }
         run.start();
         return Json.object().put("run", added(tasks, run));
     }

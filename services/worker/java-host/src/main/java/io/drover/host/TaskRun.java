@@ -27,7 +27,7 @@ import org.apache.kafka.connect.util.ConnectorTaskId;
 
 /** A task of a plugin on its own thread, in Kafka Connect's own loop. */
 abstract class TaskRun implements TaskStatus.Listener {
-    private static final long STOP_MS = 5_000;
+    private static final long STOP_MS = 3_000;
 
     final Phase phase = new Phase();
     final PluginSet plugins;
@@ -197,6 +197,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     static final class Sink extends TaskRun {
         private final FeedConsumer consumer = new FeedConsumer();
         private final Rejections rejections = new Rejections();
+        private long lastBatch;
 
         Sink(PluginSet plugins, JsonNode request) throws Exception {
             super(plugins, request);
@@ -207,8 +208,14 @@ abstract class TaskRun implements TaskStatus.Listener {
             return loops.sink(of, plugin, new HostedSinkTask((SinkTask) plugin, consumer, phase), consumer, rejections);
         }
 
-        void put(JsonNode request, InputStream in) throws Exception {
+        /** Takes a batch; a batch that an executor sends again is ignored. */
+        synchronized void put(JsonNode request, InputStream in) throws Exception {
             List<ConsumerRecord<byte[], byte[]>> records = Rows.read(in);
+            long batch = request.get("batch").asLong();
+            if (batch <= lastBatch) {
+                return;
+            }
+            lastBatch = batch;
             records.removeIf(rejections::rejects);
             check();
             Map<TopicPartition, Long> starts = new LinkedHashMap<>();

@@ -1,0 +1,88 @@
+"""Which steps of a Java connector's config run in its JVM, and which in Drover."""
+
+import pytest
+
+from drover.connectors.java.chain import HostSettings, hosted_config
+
+CAST = "org.apache.kafka.connect.transforms.Cast$Value"
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+
+
+def settings(*, is_source: bool = True, java: tuple[str, ...] = ()) -> HostSettings:
+    return HostSettings(is_source=is_source, has_class=lambda name: name in java)
+
+
+def with_transforms(*types: str) -> dict[str, str | None]:
+    names = [f"t{n}" for n in range(len(types))]
+    config: dict[str, str | None] = {"transforms": ", ".join(names)}
+    return config | {f"transforms.{n}.type": each for n, each in zip(names, types, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("types", "hosted", "native"),
+    [
+        ((CAST,), ["t0"], []),
+        ((f"java:{CAST}",), ["t0"], []),
+        (("java:io.debezium.transforms.ExtractNewRecordState",), ["t0"], []),
+        (("io.debezium.transforms.ExtractNewRecordState",), [], ["t0"]),
+        (("org.acme.Mask",), ["t0"], []),
+        ((CAST, "Sql"), ["t0"], ["t1"]),
+        (("Sql",), [], ["t0"]),
+    ],
+)
+def test_transforms_of_kafka_and_of_plugins_run_in_the_host(
+    types: tuple[str, ...], hosted: list[str], native: list[str]
+) -> None:
+    split = settings(java=("org.acme.Mask",)).split(with_transforms(*types))
+    assert (split.hosted, split.native, split.faults) == (hosted, native, ())
+    assert split.is_mixed == bool(native)
+
+
+@pytest.mark.parametrize(
+    ("is_source", "types", "is_possible"),
+    [
+        (True, (CAST, "Sql"), True),
+        (True, ("Sql", CAST), False),
+        (False, ("Sql", CAST), True),
+        (False, (CAST, "Sql"), False),
+    ],
+)
+def test_an_order_that_would_cross_twice_is_a_violation(
+    is_source: bool, types: tuple[str, ...], is_possible: bool
+) -> None:
+    faults = settings(is_source=is_source).split(with_transforms(*types)).faults
+    assert [each.field for each in faults] == ([] if is_possible else ["transforms"])
+
+
+def test_the_host_gets_full_names_and_kafkas_defaults() -> None:
+    raw = {"value.converter": "StringConverter", **with_transforms(f"java:{CAST}"), "file": "/x"}
+    translation = settings().translated(raw, ())
+    assert set(translation.config) == {
+        "file",
+        "java.host.value.converter",
+        "java.host.transforms",
+        "java.host.transforms.t0.type",
+    }
+    config = hosted_config(translation.config)
+    assert config["value.converter"] == STRING
+    assert config["key.converter"] == JSON
+    assert config["transforms.t0.type"] == CAST
+    assert config["file"] == "/x"
+
+
+def test_host_and_drover_exchange_json_where_drover_has_a_part() -> None:
+    raw = {"value.converter": "AvroConverter", **with_transforms(CAST, "Sql")}
+    translation = settings().translated(raw, ())
+    assert translation.config["transforms"] == "t1"
+    assert translation.config["value.converter"] == "AvroConverter"
+    assert translation.config["key.converter"] == "JsonConverter"
+    config = hosted_config(translation.config)
+    assert (config["key.converter"], config["value.converter"]) == (JSON, JSON)
+    assert config["transforms"] == "t0"
+    assert "transforms.t1.type" not in config
+
+
+def test_a_java_converter_cannot_follow_a_transform_of_drover() -> None:
+    raw = {"value.converter": "java:org.acme.Odd", **with_transforms("Sql")}
+    assert [each.field for each in settings().split(raw).faults] == ["value.converter"]
