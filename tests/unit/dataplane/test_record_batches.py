@@ -260,6 +260,20 @@ def test_records_of_many_schemas_share_batches() -> None:
     assert [each["timestamp_ms"] for each in read([batch])] == list(range(5_000))
 
 
+@pytest.mark.parametrize("count", [5, 500])
+def test_frames_are_in_the_records_of_each_partition(count: int) -> None:
+    framed = Framed(pa.array([b"%d" % n for n in range(count)]), b"<", b">")
+    nothing = [{"key": b"k", "value": b"", "headers": None, "timestamp_ms": 1}] * count
+    table = pa.RecordBatch.from_pylist(nothing, PAYLOAD_SCHEMA)
+    table = table.set_column(1, framed.field("value"), framed.values)
+    encoder = BatchEncoder(PLAIN)
+    places = pa.array([n % 2 for n in range(count)], pa.int32())
+    made = dict([*encoder.add("t", table, places), *encoder.finish()])
+    for partition in (0, 1):
+        values = [each["value"] for each in read([made["t", partition]])]
+        assert values == [b"<%d>" % n for n in range(partition, count, 2)]
+
+
 def test_open_batches_of_many_partitions_are_bounded() -> None:
     value = bytes(1000)
     found = [{"key": None, "value": value, "headers": None, "timestamp_ms": 1}] * 1_000
