@@ -82,7 +82,7 @@ async def test_a_session_that_has_expired_is_a_new_one_and_its_streams_end(
             assert response.status_code == 200
             async with asyncio.timeout(60):
                 assert [each async for each in response.aiter_bytes()]
-        # a form of the session is not accepted any more
+        # a form of the session is refused
         begin_s = COOKIES.session(console).begin_s
         COOKIES.age(console, begin_s=begin_s - SESSION_S)
         action = (("name", "a-1"), ("action", "pause"))
@@ -192,7 +192,7 @@ async def test_a_page_that_was_in_the_background_catches_up(browser: Browser, wo
 async def test_a_page_of_a_computer_that_slept_shows_that_it_is_old_and_catches_up(
     browser: Browser, worker: str
 ) -> None:
-    """Its connection is gone without a word; its clock goes on hours later."""
+    """Its connection was lost without a message, and its clock is hours later."""
     async with running_gateway([worker]) as gateway, opened(browser) as watched:
         page = watched.page
         await page.clock.install()
