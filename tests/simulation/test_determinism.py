@@ -9,13 +9,13 @@ import pytest
 from simulation.seeds import seed_text
 from tests.support.repository import REPOSITORY
 
-SEEDS = (3, 8)
+SEEDS = (6, 8)
 
 
 def told_in_a_process(seed: int, hash_seed: int) -> str:
     command = [sys.executable, "-m", "simulation", "--seed", seed_text(seed), "--story", "all"]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
-    environment["PYTHONPATH"] = str(REPOSITORY)
+    environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *sys.path])
     done = subprocess.run(
         command,
         cwd=REPOSITORY,
