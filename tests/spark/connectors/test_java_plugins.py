@@ -233,7 +233,7 @@ def test_errant_records_become_dead_letters_with_the_reason_of_the_plugin(
     ("mode", "words"),
     [
         ("fail in put", r"put\(\) of org.acme.Behaviours\$Sink .*no luck in put"),
-        ("exit in put", "ended with exit code 7(?s:.*)the plugin gives up in put"),
+        ("exit in put", "ended with exit code 7(?s:.*)the plugin ends in put"),
         ("fail in preCommit", "no luck in preCommit"),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_java_sink_that_fails_is_reported_with_its_phase(
 ) -> None:
     kit = sink_kit(keeper, topics="numbers", **text(mode=mode, trace=tmp_path / "trace"))
     kit.feed(["v0"], topic="numbers")
-    if mode == "fail in preCommit":  # as in Kafka Connect: nothing is committed, the task goes on
+    if mode == "fail in preCommit":  # as in Kafka Connect: nothing is committed, the task continues
         kit.run(until=lambda: bool(lines(tmp_path / "trace", "put")))
         assert not kit.committed
         return
@@ -252,7 +252,10 @@ def test_a_java_sink_that_fails_is_reported_with_its_phase(
 
 
 def test_a_java_source_that_fills_its_heap_ends_only_its_own_jvm(
-    source_kit: MakeSource, numbers: type[Connector], file_source: type[Connector], tmp_path: Path
+    source_kit: MakeSource,
+    numbers: type[Connector],
+    file_source: type[Connector],
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "in").write_text("one\n")
     other = source_kit(file_source, **text(file=tmp_path / "in", topic="lines"))

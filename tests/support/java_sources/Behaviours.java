@@ -44,7 +44,7 @@ public class Behaviours {
         if (mode.equals("hang in " + phase)) {
             hang();
         } else if (mode.equals("exit in " + phase)) {
-            System.out.println("the plugin gives up in " + phase);
+            System.out.println("the plugin ends in " + phase);
             System.exit(7);
         } else if (mode.equals("fail in " + phase)) {
             throw new IllegalStateException("no luck in " + phase);
