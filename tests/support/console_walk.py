@@ -20,6 +20,7 @@ from drover_gateway.console import (
     connectors_page,
     frame,
     letter_groups,
+    loggers_page,
     plugins_page,
     workers_page,
 )
@@ -198,6 +199,17 @@ FORMS: Sequence[Sent] = (
     *(
         _sent(path, "AlterConnectorOffsets", Role.ADMIN, name=STOPPED, **_OFFSET)
         for path in (connector_offsets_page.EDIT, connector_offsets_page.EDIT_RUN)
+    ),
+    _sent(
+        connector_offsets_page.MOVE,
+        "AlterConnectorOffsets",
+        Role.ADMIN,
+        name=STOPPED,
+        time="2026-01-01",
+    ),
+    *(
+        _sent(path, "SetLoggerLevel", Role.ADMIN, logger="root", level="INFO")
+        for path in (loggers_page.CONFIRM, loggers_page.RUN)
     ),
     *(
         _sent(path, "ResetConnectorOffsets", Role.ADMIN, name=STOPPED, digest="x")

@@ -85,6 +85,7 @@ class OffsetsPages:
 
     async def _confirm_move(self, request: Request) -> Response:
         name = decoded_name(request.form.one("name"))
+        request.visit.rights.demand("AlterConnectorOffsets", name)
         time_ms = _time_ms(request.form)
         found = await self._context.client(request).find_connector_offsets(name, time_ms)
         edits = moves_of(found)
