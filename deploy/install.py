@@ -6,7 +6,7 @@ editable form. Only files whose SHA-256 is in the lock are installed.
 
 uv installs, because it needs a third of pip's time; its version is in the lock, too. pip installs
 where uv has no wheel for this machine, or where pip's settings have one that uv does not have. The
-index, certificates and proxy are those of pip's settings in both cases.
+index, certificates and proxy are in both cases taken from pip's settings.
 """
 
 import argparse

@@ -8,7 +8,7 @@ checkers of Jepsen (https://jepsen.io) do, and no state of the program:
   every record of the input
 - nothing is duplicated: a record is published once, and not delivered again after its commit
 - the records of a partition take effect in their order
-- nothing is published or committed under a claim after the next owner of the task has begun
+- nothing is published or committed under a claim after the next owner of the task has started
 - a committed offset does not decrease, and no acknowledged commit is lost
 
 ``python -m simulation.history FILE`` checks a file of JSON lines.
@@ -227,7 +227,7 @@ class Checker:
         assert event.claim is not None
         later = f"its claims were revoked after {claim_text(owner.revoked)}"
         if owner.highest is not None and event.claim < owner.highest:
-            later = f"{claim_text(owner.highest)} had begun"
+            later = f"{claim_text(owner.highest)} had started"
         spans = ", ".join(map(span_text, event.spans))
         self._broken(
             Rule.FENCED,

@@ -17,6 +17,7 @@ from tests.support.repository import REPOSITORY, python_files
 HELPER = Path("shared/drover/python_process.py")
 #: Settings that name an interpreter and start nothing.
 INTERPRETERS = {
+    Path("services/worker/drover_worker/engine/class_archive.py"),
     Path("services/worker/drover_worker/engine/settings.py"),
     Path("shared/drover/testing/spark.py"),
 }

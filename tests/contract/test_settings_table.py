@@ -47,6 +47,7 @@ def test_every_setting_stands_there_with_its_default(settings: type[ProcessSetti
                 "by listen address",
                 "most hosts",
                 "by topic",
+                "user's cache folder",
                 "user's data folder",
                 "by access file",
             ), variable

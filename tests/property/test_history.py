@@ -169,7 +169,7 @@ def swap(random: Random, history: list[Event]) -> None:
 
 
 def late_effect(random: Random, history: list[Event]) -> None:
-    """An owner publishes after the next one has begun."""
+    """An owner publishes after the next one has started."""
     number = _pick(random, history, (What.PUBLISHED, What.COMMITTED, What.DEAD_LETTERED))
     later = [n for n in range(number, len(history)) if history[n].what is What.CLAIMED]
     assume(later)

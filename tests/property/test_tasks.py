@@ -215,7 +215,7 @@ class SourceChecks(Checks):
         assert rows == list(range(len(rows))), f"lost or out of order: {driver.published}"
         if not driver.later:
             assert len(rows) == len(driver.published), f"repeated: {driver.published}"
-            assert driver.position == len(rows), "the offsets are not those of the records"
+            assert driver.position == len(rows), "the offsets are not the records' offsets"
         assert driver.position <= len(rows), "offsets ahead of the records"
 
 

@@ -1,4 +1,4 @@
-"""Verdicts about histories: what is said about each broken guarantee, and about invalid files."""
+"""Verdicts about histories: the text for each broken guarantee and for invalid files."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_a_record_published_twice_names_both_publications() -> None:
 def test_an_effect_of_a_fenced_task_names_both_claims() -> None:
     assert one([claimed(OLD), claimed(NEW), published(0, 2)]) == (
         Rule.FENCED,
-        "c-0 published p records 0 to 1 under claim 3.1 after claim 4.2 had begun",
+        "c-0 published p records 0 to 1 under claim 3.1 after claim 4.2 had started",
     )
 
 

@@ -135,7 +135,8 @@ class WorkerSettings(ServiceSettings):
         class_archives: The folder with archives of the classes that Spark's JVM loads, which halve
             the CPU time of an engine's start; ``off`` for none. A worker writes a missing archive
             once its engine runs, with time that no other process needs, and uses only archives
-            that no other user can have written. By default in the user's cache folder.
+            that no other user can have written. By default ``drover/spark-classes`` in the user's
+            cache folder.
         own_engines_max: How many connectors of this worker may have their own engine at the same
             time. More are rejected, or fail until there is room after a rebalance.
         converters: Default converters for connectors that set none, with their settings, as a JSON
@@ -185,7 +186,7 @@ class WorkerSettings(ServiceSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     engine: Literal["shared", "own"] = "shared"
-    class_archives: str = Field(default_factory=default_class_archives)
+    class_archives: str | None = None
     own_engines_max: Annotated[int, Field(ge=0, le=1_000)] = OWN_ENGINES_MAX
     converters: JsonTexts = Field(default_factory=dict)
     gateway_secrets: Literal["masked", "admin"] = "masked"
@@ -279,10 +280,11 @@ class WorkerSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _archives_absolute(self) -> "WorkerSettings":
-        if self.class_archives != NO_CLASS_ARCHIVES and not self.class_archives.startswith("/"):
+        given = self.class_archives
+        if given not in (None, NO_CLASS_ARCHIVES) and not given.startswith("/"):
             raise ValueError(
                 f"DROVER_CLASS_ARCHIVES must be {NO_CLASS_ARCHIVES} or an absolute path, not"
-                f" {self.class_archives!r}: engines run in any directory"
+                f" {given!r}: engines run in any directory"
             )
         return self
 
@@ -383,7 +385,7 @@ class WorkerSettings(ServiceSettings):
             spark_conf=self._spark_conf_of(slot),
             memory_bytes=slot.memory_bytes,
             cores=slot.cores,
-            class_archives=self.class_archives,
+            class_archives=self.class_archives or default_class_archives(),
             not_exactly_once=self._not_exactly_once,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             denied_files=self._own_files(),

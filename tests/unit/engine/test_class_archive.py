@@ -111,9 +111,9 @@ def test_options_of_a_user_for_class_data_sharing_exclude_it(tmp_path: Path, opt
 @pytest.mark.parametrize(
     ("environ", "folder"),
     [
-        ({"HOME": "/home/a"}, "/home/a/.cache/drover/spark-classes"),
-        ({"HOME": "/home/a", "XDG_CACHE_HOME": "/c"}, "/c/drover/spark-classes"),
-        ({"HOME": "/home/a", "XDG_CACHE_HOME": "relative"}, "/home/a/.cache/drover/spark-classes"),
+        ({"HOME": "/h/a"}, "/h/a/.cache/drover/spark-classes"),
+        ({"HOME": "/h/a", "XDG_CACHE_HOME": "/c"}, "/c/drover/spark-classes"),
+        ({"HOME": "/h/a", "XDG_CACHE_HOME": "relative"}, "/h/a/.cache/drover/spark-classes"),
         ({}, NO_CLASS_ARCHIVES),
     ],
 )

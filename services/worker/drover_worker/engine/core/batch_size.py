@@ -1,6 +1,6 @@
 """Chooses the size of a source's next batch.
 
-A Spark job costs about as much as a hundred thousand short lines, so batches are large. A batch
+A Spark job costs about the time of a hundred thousand short lines, so batches are large. A batch
 that takes long adds latency and may exceed its transaction timeout. The first batches are small,
 because publishing and readers have nothing to do until the first one is published.
 """

@@ -60,7 +60,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class InstanceReleased:
-    """After the end: nothing uses the task object any more."""
+    """After the end: nothing uses the task object."""
 
 
 # Between runs
@@ -219,7 +219,7 @@ class LetterReplay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayBegun:
-    """The replay that the config asks for; None if there is none any more."""
+    """The replay that the config asks for; None if it asks for none."""
 
     replay: LetterReplay | None
 
@@ -258,7 +258,7 @@ class BatchWritten:
     Attributes:
         returned: Its result.
         report: The records of the batch by outcome.
-        rewinds: The rewinds that the task object requested meanwhile.
+        rewinds: The rewinds that the task object requested during it.
     """
 
     returned: object

@@ -138,7 +138,7 @@ class StopInstance:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """Operation: fetch the coordinator's offsets; those of a sink ``with_positions``."""
+    """Operation: fetch the coordinator's offsets; for a sink ``with_positions``."""
 
     with_positions: bool = False
 
@@ -314,7 +314,7 @@ class WatchTopics:
 
 @dataclass(frozen=True, slots=True)
 class StopWatching:
-    """Records do not wake the task any more."""
+    """From now on records do not wake the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,8 +444,8 @@ class BeginTransaction:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTransaction:
-    """Operation: wait for the transaction in progress; ``limit_ms`` is None in a stop, which has a
-    limit of its own.
+    """Operation: wait for the transaction in progress; ``limit_ms`` is None in a stop, which has
+    its own limit.
     """
 
     limit_ms: int | None

@@ -213,7 +213,7 @@ class SinkPositions:
         counts: Mapping[str, int],
         ends: Mapping[PartitionKey, int],
     ) -> None:
-        """Add the new partitions; ``ends`` has those that are read from their end."""
+        """Add the new partitions; ``ends`` has the ones to read from their end."""
         for key in self.new_keys(places, counts):
             start = self.committed.get(key)
             if start is None:

@@ -71,11 +71,11 @@ class SinkTopics(TaskCore):
 
     @abstractmethod
     def _commit_chosen_starts(self) -> None:
-        """The topics are known: go on with the run."""
+        """The topics are known: continue the run."""
 
     @abstractmethod
     def _commit_starts_of_plan(self) -> None:
-        """The topics of the plan are the same as before: go on with the batch."""
+        """The topics of the plan are the same as before: continue the batch."""
 
     # --- the start ---------------------------------------------------------------------------
 

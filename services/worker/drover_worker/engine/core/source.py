@@ -182,7 +182,7 @@ class SourceCore(TaskCore, Generic[StagedT]):
             self._check_claim_after(failure)
 
     def _notify(self) -> None:
-        """Call committed() with the offsets of each committed batch, then go on."""
+        """Call committed() with the offsets of each committed batch, then continue."""
         if self._unnotified:
             self._operate(Phase.NOTIFYING, instructions.Notify(self._unnotified[0]))
         elif self._ends_after_notify:

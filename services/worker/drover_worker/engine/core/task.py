@@ -203,7 +203,7 @@ class TaskCore(ABC):
         """The task is over, and nothing uses its writer: release it."""
 
     def _react(self, failure: Failure) -> None:
-        """Decide what follows a failure; the claim is checked first."""
+        """Decide what to do after a failure; the claim is checked first."""
         self._check_claim_after(failure)
 
     def _emit(self, instruction: TaskInstruction) -> None:
@@ -273,7 +273,7 @@ class TaskCore(ABC):
         self._emit(instructions.NoteRecovery())
 
     def _instance_started(self) -> None:
-        """The task object runs: rest after the first start, otherwise go on with the run."""
+        """The task object runs: rest after the first start, otherwise continue the run."""
         self.restart_wanted = False
         if self._is_first_start:
             self._is_first_start = False

@@ -291,8 +291,8 @@ class TaskRunner(ABC):
     # --- events and instructions -------------------------------------------------------------
 
     def _run(self, event: TaskEvent) -> instructions.EndRun | None:
-        """Pass an event to the core, and execute its instructions and those that follow from their
-        results; returns how the run ends.
+        """Pass an event to the core, execute its instructions, and pass on their results; returns
+        how the run ends.
         """
         end: instructions.EndRun | None = None
         note_failed = False
@@ -493,8 +493,8 @@ class TaskRunner(ABC):
     def _spark_jobs(self, *, passes_only: bool = False) -> Iterator[None]:
         """Run the block's Spark jobs in this task's job group and a fair pool.
 
-        With ``passes_only`` both are set by the first pass with a job of its own: setting them
-        takes as long as many a pass.
+        With ``passes_only`` both are set by the first pass that runs a job: setting them
+        takes the time of a short pass.
         """
         with ExitStack() as begun:
             begin = cache(lambda: self._begin_jobs(begun))
@@ -515,7 +515,7 @@ class TaskRunner(ABC):
     def _new_instance(self, start: Callable[[Any], object], *, is_restart: bool) -> object:
         """Create a task object and start it; returns what ``start`` returns."""
         with ExitStack() as limits:
-            if is_restart:  # the first start has a limit of its own
+            if is_restart:  # the first start has its own limit
                 limits.enter_context(self._time_limit("restart", self._tools.limits.start_ms))
             # source and sink connectors both define task_class
             made: SourceTask | SinkTask = self.spec.connector_class.task_class()  # type: ignore[attr-defined]
