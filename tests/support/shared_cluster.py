@@ -28,6 +28,7 @@ EXAMPLE = ROOT / "examples" / "json_files"
 #: The timeout of plugin calls: enough for a task's start on a stalling machine.
 PLUGIN_TIMEOUT_S = 12
 PLUGINS = "plugins"
+JAVA_PLUGINS = "java-plugins"
 ENVIRONMENT = {
     "DROVER_PLUGIN_CALL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
     "DROVER_PLUGIN_POLL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
@@ -58,6 +59,11 @@ class SharedCluster:
     def plugins(self) -> Path:
         """The workers' folder for plugin modules."""
         return self.directory / PLUGINS
+
+    @property
+    def java_plugins(self) -> Path:
+        """The workers' folder for Java plugins."""
+        return self.directory / JAVA_PLUGINS
 
     async def refusal(self, call: Awaitable[Any]) -> DroverError:
         """The cluster's error for a rejected call, checked for readability."""
@@ -155,7 +161,13 @@ async def shared_cluster(directory: Path) -> AsyncIterator[SharedCluster]:
     plugins.mkdir()
     package = await asyncio.to_thread(write_package, directory / "tutorial")
     await _install(plugins, EXAMPLE, package)
-    env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(plugins)))}
+    env = {
+        **ENVIRONMENT,
+        "DROVER_PLUGIN_HOME": str(directory / JAVA_PLUGINS),
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(ROOT), str(plugins), os.environ.get("PYTHONPATH")))
+        ),
+    }
     async with embedded_cluster(directory / "cluster", env=env) as cluster:
         await cluster.wait_until_members()
         async with cluster.client() as client:

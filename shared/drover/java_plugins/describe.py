@@ -399,7 +399,7 @@ def _command(host: JavaHost, folder: Path) -> list[str]:
         "-Dfile.encoding=UTF-8",
         f"-Djava.io.tmpdir={folder}",
         f"-Duser.home={folder}",
-        *("-cp", str(host.jars / "*"), _MAIN_CLASS, "describe"),
+        *("-cp", str(host.jars / "*"), _MAIN_CLASS, "describe", str(os.getpid())),
     ]
 
 

@@ -44,6 +44,14 @@ _PAUSE = threading.Event()
 _LINE_CHARS = 2_000
 #: The longest path of a Unix socket is 107 bytes.
 _SOCKET_PATH_MAX = 100
+#: Executes a command without the engine's limit of data: a host's memory has its own limits.
+_WITHOUT_DATA_LIMIT = (
+    "/bin/sh",
+    "-c",
+    'ulimit -S -d "$(ulimit -H -d)"; exec "$0" "$@"',
+)
+#: How long a host without users keeps running, for a task that restarts.
+_LINGER_S = 10.0
 #: All that a plugin sees of the worker's environment.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME")
 _LEVELS = {"TRACE": "debug", "DEBUG": "debug", "INFO": "info", "WARN": "warning"}
@@ -176,6 +184,7 @@ class Host:
             # the parent of the plugins' folders, as plugin.path wants it, with these plugins only
             (linked / f"{number}-{path.name}").symlink_to(path.resolve())
         command = [
+            *_WITHOUT_DATA_LIMIT,
             java,
             f"-Xmx{self._heap_mib}m",
             f"-XX:MaxDirectMemorySize={_DIRECT_MIB}m",
@@ -256,16 +265,47 @@ class Host:
         return f"its last lines:\n{lines}" if lines else "it printed nothing"
 
 
+class _Shared:
+    """A host and how many tasks and connectors use it."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.use_count = 0
+        #: Stops the host if nothing uses it any more.
+        self.end: threading.Timer | None = None
+
+
+class Lease:
+    """The use of a host until it is released."""
+
+    def __init__(self, hosts: "Hosts", key: "_Key", shared: _Shared) -> None:
+        self._hosts = hosts
+        self._key = key
+        self._shared: _Shared | None = shared
+        self.host = shared.host
+
+    def release(self) -> None:
+        """End the use. Repeated calls have no effect."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            self._hosts.released(self._key, shared)
+
+
+_Key = tuple[tuple[Path, ...], str, int]
+
+
 class Hosts:
     """The hosts of this process; thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_s: float = _LINGER_S) -> None:
+        """A host stops ``linger_s`` seconds after its last use; one for a single task at once."""
+        self._linger_s = linger_s
         self._lock = threading.Lock()
-        self._starting: dict[tuple[object, ...], threading.Lock] = {}
-        self._hosts: dict[tuple[object, ...], Host] = {}
+        self._starting: dict[_Key, threading.Lock] = {}
+        self._hosts: dict[_Key, _Shared] = {}
 
-    def get(self, plugins: Plugins, owner: str = "") -> Host:
-        """The running host of these plugins; starts one if there is none.
+    def use(self, plugins: Plugins, owner: str = "") -> Lease:
+        """Use the running host of these plugins; starts one if there is none.
 
         Args:
             plugins: The plugins.
@@ -278,29 +318,55 @@ class Hosts:
         with self._lock:
             starting = self._starting.setdefault(key, threading.Lock())
         with starting:
-            host = self._hosts.get(key)
-            if host is None or not host.is_running:
-                if host is not None:
-                    host.stop()
-                host = Host(plugins)
-                with self._lock:
-                    self._hosts[key] = host
-            return host
+            with self._lock:
+                found = self._hosts.get(key)
+                if found is not None and found.host.is_running:
+                    return self._lease(key, found)
+            if found is not None:
+                found.host.stop()
+            started = _Shared(Host(plugins))
+            with self._lock:
+                self._hosts[key] = started
+                return self._lease(key, started)
 
-    def release(self, plugins: Plugins, owner: str) -> None:
-        """Stop the host of a task that has its own."""
+    def released(self, key: _Key, shared: _Shared) -> None:
+        """Called by leases."""
         with self._lock:
-            host = self._hosts.pop((plugins.paths, owner, os.getpid()), None)
-        if host is not None:
-            host.stop()
+            shared.use_count -= 1
+            if shared.use_count:
+                return
+            is_own = bool(key[1])
+            if not is_own:
+                shared.end = threading.Timer(self._linger_s, self._end_unused, (key, shared))
+                shared.end.daemon = True
+                shared.end.start()
+        if is_own:
+            self._end_unused(key, shared)
 
     def stop(self) -> None:
         """Stop all hosts."""
         with self._lock:
-            hosts = list(self._hosts.values())
+            shared = list(self._hosts.values())
             self._hosts.clear()
-        for each in hosts:
-            each.stop()
+        for each in shared:
+            if each.end is not None:
+                each.end.cancel()
+            each.host.stop()
+
+    def _lease(self, key: _Key, shared: _Shared) -> Lease:
+        if shared.end is not None:
+            shared.end.cancel()
+            shared.end = None
+        shared.use_count += 1
+        return Lease(self, key, shared)
+
+    def _end_unused(self, key: _Key, shared: _Shared) -> None:
+        with self._lock:
+            if shared.use_count:
+                return
+            if self._hosts.get(key) is shared:
+                del self._hosts[key]
+        shared.host.stop()
 
 
 #: The hosts of this engine.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from drover.connector.settings import parse_config
 from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
 from drover.java_plugins.catalogue import JavaClass, Kind
-from drover.java_plugins.host import HOSTS
+from drover.java_plugins.host import HOSTS, Hosts, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
 from tests.support import compiled_plugins
 from tests.support.compiled_plugins import java_host
@@ -28,6 +29,7 @@ from tests.support.java_plugins import (
     java_connector,
 )
 from tests.support.kafka.missing import KafkaMissingError
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -119,6 +121,38 @@ def test_the_end_of_a_jvm_fails_its_tasks_with_its_reason_and_the_next_start_has
         stream.write("two\n")
     kit.run(until=lambda: len(kit.records("lines")) >= 2)
     assert [each.value for each in kit.records("lines")] == [b"one", b"two"]
+
+
+def test_a_jvm_ends_when_no_task_uses_it_any_more() -> None:
+    hosts = Hosts(linger_s=0.1)
+    plugins = Plugins((file_plugin(),), "connect-file")
+    first, second = hosts.use(plugins), hosts.use(plugins)
+    assert first.host is second.host
+    own = hosts.use(plugins, "task-0")
+    assert own.host is not first.host
+    own.release()
+    assert not own.host.is_running
+    first.release()
+    first.release()
+    again = hosts.use(plugins)
+    second.release()
+    assert again.host is first.host
+    assert again.host.is_running
+    again.release()
+    wait_until(lambda: not again.host.is_running)
+
+
+def test_a_jvm_has_no_data_limit_of_the_engine() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    hosts = Hosts()
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 32, before[1]))
+        lease = hosts.use(Plugins((file_plugin(),), "connect-file"))
+        limits = resource.prlimit(lease.host.process_id, resource.RLIMIT_DATA)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+        hosts.stop()
+    assert limits == (before[1], before[1])
 
 
 def test_a_plugin_that_fails_to_start_is_named_with_its_phase(

@@ -1,9 +1,12 @@
 """Java classes are asked for their settings in a JVM that is limited and knows no secrets."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from drover.config.config_def import REQUIRED, ConfigType, Importance, places
@@ -17,6 +20,7 @@ from drover.java_plugins.describe import (
 )
 from drover.java_plugins.values import JavaPluginError
 from tests.support.compiled_plugins import compiled, jar, java_host, source_code
+from tests.support.waiting import wait_until
 
 _CONFIG = """
 definition
@@ -194,3 +198,20 @@ def test_a_java_that_does_not_start_is_an_error(plugin: Path, tmp_path: Path) ->
     for java, message in ((bad, "exit code 1: no memory"), (tmp_path / "none", "does not start")):
         with pytest.raises(JavaPluginError, match=message):
             describe(type(host)(java, host.jars), plugin, ["org.acme.Orders"])
+
+
+def test_the_jvm_of_a_class_that_hangs_ends_with_its_caller(plugin: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from drover.java_plugins.describe import *;"
+        "java, jars, plugin = map(Path, sys.argv[1:]);"
+        "describe(JavaHost(java, jars), plugin, ['org.acme.ConfigHangs'])"
+    )
+    host = java_host()
+    arguments = map(str, (host.java, host.jars, plugin))
+    with subprocess.Popen([sys.executable, "-c", code, *arguments]) as caller:
+        try:
+            (jvm,) = wait_until(lambda: psutil.Process(caller.pid).children())
+            wait_until(lambda: jvm.num_threads() > 1 and "describe" in jvm.cmdline())
+        finally:
+            caller.kill()
+    wait_until(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE)

@@ -79,7 +79,7 @@ class Plugins:
         listing = await self._cluster.list_all(call.hop_count)
         return _of_kinds(listing, request.kinds) if request.kinds else listing
 
-    async def get(self, request: pb.GetPluginRequest, _call: AdminCall) -> pb.GetPluginResponse:
+    async def get(self, request: pb.GetPluginRequest, call: AdminCall) -> pb.GetPluginResponse:
         """Return a plugin's settings.
 
         Raises:
@@ -88,10 +88,14 @@ class Plugins:
         """
         plugins = await self._engine.load_plugins()
         plugin = plugins.find(request.class_name)
+        record_plugin = plugins.find_record_plugin(request.class_name)
+        if plugin is None and record_plugin is None:  # a class that no list has, as Java classes
+            config = {"connector.class": request.class_name}
+            await self._engine.validate(config, call.principal.name, use_systems=False)
+            plugin = plugins.find(request.class_name)
         if plugin is not None:
             keys = [key_view(each) for each in plugin.config_keys]
             return pb.GetPluginResponse(plugin=plugin_view(plugin), config_keys=keys)
-        record_plugin = plugins.find_record_plugin(request.class_name)
         if record_plugin is not None:
             keys = [key_view(each) for each in record_plugin.config_keys]
             shown = record_plugin_view(record_plugin)

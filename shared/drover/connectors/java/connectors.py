@@ -27,7 +27,7 @@ from drover.java_plugins.allowed import client_setting_violations, worker_catalo
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.class_settings import settings_of
 from drover.java_plugins.describe import config_def, from_document, validate
-from drover.java_plugins.host import HOSTS, Host, describing_jvm, disposable
+from drover.java_plugins.host import HOSTS, Host, Lease, describing_jvm, disposable
 from drover.java_plugins.places import plugin_home
 from drover.java_plugins.wire import JavaCallError, JavaHostEndedError
 from drover.policy.client_settings import OverridePolicy
@@ -50,7 +50,7 @@ class _JavaConnector(Connector):
     needs_config_texts = True
 
     def __init__(self) -> None:
-        self._host: Host | None = None
+        self._lease: Lease | None = None
         self._texts: Mapping[str, str] = {}
         self._run: int | None = None
         self._stopped = threading.Event()
@@ -106,7 +106,7 @@ class _JavaConnector(Connector):
         del config
         texts = self.other_settings.translated(context.config_texts, ()).config
         self._texts = _texts(self.java_class, texts)
-        self._host = HOSTS.get(plugins_of(self.java_class, self._texts))
+        self._lease = HOSTS.use(plugins_of(self.java_class, self._texts))
         found = self._called(
             "start_connector",
             connector=context.connector,
@@ -131,12 +131,17 @@ class _JavaConnector(Connector):
     def stop(self) -> None:
         """See Connector."""
         self._stopped.set()
-        if self._host is not None and self._run is not None and self._host.is_running:
-            self._called("stop_connector", run=self._run)
+        if self._lease is None:
+            return
+        try:
+            if self._run is not None and self._lease.host.is_running:
+                self._called("stop_connector", run=self._run)
+        finally:
+            self._lease.release()
 
     def _called(self, name: str, **arguments: Any) -> dict[str, Any]:
-        assert self._host is not None
-        return _called(self.java_class, self._host, name, **arguments)
+        assert self._lease is not None
+        return _called(self.java_class, self._lease.host, name, **arguments)
 
     def _watch(self, context: ConnectorContext) -> None:
         """Pass on what the plugin requests, until the connector is stopped."""
@@ -242,8 +247,11 @@ def _settings(java_class: JavaClass) -> ConfigDef:
 @lru_cache(maxsize=1_000)
 def _settings_of_host(java_class: JavaClass) -> ConfigDef:
     """The plugin's settings, asked of the host that runs its connectors."""
-    host = HOSTS.get(plugins_of(java_class, {}))
-    found = _called(java_class, host, "definition", **{"class": java_class.name})
+    lease = HOSTS.use(plugins_of(java_class, {}))
+    try:
+        found = _called(java_class, lease.host, "definition", **{"class": java_class.name})
+    finally:
+        lease.release()
     return _own(config_def(from_document(found)))
 
 

@@ -26,7 +26,7 @@ from drover.connectors.java.chain import hosted_config
 from drover.connectors.java.places import plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, ISOLATION, OF_TASK
 from drover.java_plugins.catalogue import JavaClass
-from drover.java_plugins.host import HOSTS, Host
+from drover.java_plugins.host import HOSTS, Host, Lease
 from drover.java_plugins.wire import FETCH_DDL, PUT_SCHEMA, Address, JavaCallError
 
 #: How long a call waits in the host before it looks whether the task should stop.
@@ -50,19 +50,16 @@ class _Hosted:
     java_class: ClassVar[JavaClass]
 
     def __init__(self) -> None:
-        self._host: Host | None = None
-        self._plugins = plugins_of(self.java_class, {})
-        self._owner = ""
+        self._lease: Lease | None = None
         self._run: int | None = None
 
     def _start(self, context: TaskContext, call: str, **arguments: Any) -> None:
         texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
         task = context.task
-        self._owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
+        owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
         config = hosted_config(texts)
         config["connector.class"] = self.java_class.name
-        self._plugins = plugins_of(self.java_class, config)
-        self._host = HOSTS.get(self._plugins, self._owner)
+        self._lease = HOSTS.use(plugins_of(self.java_class, config), owner)
         started = self._called(
             call,
             connector=task.connector,
@@ -77,8 +74,12 @@ class _Hosted:
                 return
 
     @property
+    def _host(self) -> Host:
+        assert self._lease is not None
+        return self._lease.host
+
+    @property
     def _address(self) -> Address:
-        assert self._host is not None
         return self._host.address
 
     def _called(self, name: str, **arguments: Any) -> dict[str, Any]:
@@ -98,12 +99,13 @@ class _Hosted:
 
     def stop(self) -> None:
         """Stop the plugin's task."""
-        if self._host is None:
+        if self._lease is None:
             return
-        if self._run is not None and self._host.is_running:
-            self._called("stop_task", run=self._run)
-        if self._owner:
-            HOSTS.release(self._plugins, self._owner)
+        try:
+            if self._run is not None and self._host.is_running:
+                self._called("stop_task", run=self._run)
+        finally:
+            self._lease.release()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,22 @@ public final class Main {
                 endWithParent();
                 Server.serve(Path.of(arguments[1]), arguments[2]);
             }
-            case "describe" -> Describe.run();
+            case "describe" -> {
+                endWith(Long.parseLong(arguments[1]));
+                Describe.run();
+            }
             default -> {
                 System.err.println("unknown subcommand '" + subcommand + "'");
                 System.exit(2);
             }
         }
+    }
+
+    /** Ends this process when its caller ends, whatever a plugin does at that time. */
+    private static void endWith(long caller) {
+        ProcessHandle.of(caller).ifPresentOrElse(
+            each -> each.onExit().thenRun(() -> Runtime.getRuntime().halt(0)),
+            () -> Runtime.getRuntime().halt(0));
     }
 
     /** Ends this process when its standard input is closed, as it is when the engine has ended. */
