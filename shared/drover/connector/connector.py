@@ -30,12 +30,15 @@ class ConnectorContext:
         request_reconfiguration: Requests that ``task_configs`` is called again soon.
         fail: Makes the connector FAILED, with the error's trace.
         config_texts: The config as it was written, before it was parsed.
+        offsets: Returns the committed (partition, offset) pairs of the connector; blocks, and
+            raises UnavailableError if the coordinator does not answer.
     """
 
     connector: str
     request_reconfiguration: Callable[[], None] = _ignore
     fail: Callable[[BaseException], None] = _raise
     config_texts: Mapping[str, str] = field(default_factory=dict)
+    offsets: Callable[[], Sequence[tuple[dict[str, Any], dict[str, Any]]]] = list
 
 
 class Guarantee(StrEnum):

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from drover.connector import TopicPartition
+from drover.connector import ConnectorContext, TopicPartition
 from drover.connector.connector import Connector
 from drover.connector.settings import parse_config
 from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
+from drover.errors import Reason, UnavailableError
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.host import HOSTS, Hosts, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
@@ -202,6 +203,31 @@ def test_a_java_source_is_told_of_each_stored_record_and_keeps_keys_and_tombston
     assert lines(trace, "commit")
     kit.run(until=lambda: len(lines(trace, "start")) == 2)
     assert lines(trace, "start") == ["start 0", "start 100"]
+
+
+def test_a_java_connector_reads_the_committed_offsets_of_its_tasks(
+    numbers: type[Connector], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    committed = [({"n": 1}, {"next": 10})]
+
+    def offsets() -> list[Any]:
+        if not committed:
+            raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "no coordinator")
+        return committed
+
+    texts = {"mode": "read offsets", "trace": str(trace), "connector.class": "x"}
+    connector = numbers()
+    connector.start(ConnectorContext("x", config_texts=texts, offsets=offsets), {})
+    try:
+        committed[:] = [({"n": 1}, {"next": 20})]
+        connector.task_configs(1)
+        committed.clear()
+        with pytest.raises(JavaTaskError, match="cannot be read: no coordinator"):
+            connector.task_configs(1)
+    finally:
+        connector.stop()
+    assert trace.read_text().splitlines() == ["start {next=10}", "task configs {next=20}"]
 
 
 @pytest.mark.parametrize(

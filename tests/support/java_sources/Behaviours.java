@@ -70,6 +70,7 @@ public class Behaviours {
         public void start(Map<String, String> given) {
             settings = given;
             misbehave(given.get("mode"), "connector start");
+            noteOffset("start");
             if (given.get("mode").equals("reconfigure")) {
                 context().requestTaskReconfiguration();
             } else if (given.get("mode").equals("raise")) {
@@ -84,7 +85,14 @@ public class Behaviours {
         }
 
         public List<Map<String, String>> taskConfigs(int count) {
+            noteOffset("task configs");
             return List.of(settings);
+        }
+
+        private void noteOffset(String when) {
+            if (settings.get("mode").equals("read offsets")) {
+                note(settings, when + " " + context().offsetStorageReader().offset(Map.of("n", 1)));
+            }
         }
 
         public boolean alterOffsets(Map<String, String> config, Map<Map<String, ?>, Map<String, ?>> offsets) {

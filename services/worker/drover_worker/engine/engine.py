@@ -35,11 +35,11 @@ from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.process_watch import ProcessWatch
 from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import PRODUCE_MS, EngineLimits
-from drover_worker.engine.tasks.calls import Answer
+from drover_worker.engine.tasks.calls import Answer, fetch_offsets
 from drover_worker.engine.tasks.offset_traces import TracedOffsets, trace_offsets
 from drover_worker.engine.tasks.scheduler import Scheduler
 from drover_worker.engine.tasks.sink_lag import watch_lags
-from drover_worker.engine.tasks.task_runner import TaskTools
+from drover_worker.engine.tasks.task_runner import CLAIM_CHECK_S, TaskTools
 from drover_worker.engine.tasks.task_table import TaskRegistry
 from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 from drover_worker.engine.topics.reads import describe_topic, list_topics, read_topic
@@ -102,7 +102,14 @@ class Engine:
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
         self._commits: dict[int, Answer] = {}
-        self._connectors = ConnectorRegistry(plugins, self._threads, limits, send, configs)
+        self._connectors = ConnectorRegistry(
+            plugins,
+            self._threads,
+            limits,
+            send,
+            configs,
+            lambda name: fetch_offsets(name, CLAIM_CHECK_S, send=send, answers=self._commits),
+        )
         self._tasks = TaskRegistry(
             plugins, self._threads, limits, send, self._wait_for_tools, configs
         )

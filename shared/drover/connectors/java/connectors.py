@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import new_class
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from drover.connectors.java.places import has_class, plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
 from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
 from drover.convert.json_converter import JsonConverter
+from drover.errors import DroverError
 from drover.java_plugins.allowed import client_setting_violations, worker_catalogue
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.class_settings import settings_of
@@ -47,6 +49,8 @@ class _JavaConnector(Connector):
     #: Whether the class is for running connectors: its settings are asked of the host that runs
     #: them. Otherwise each call of the plugin has a JVM that ends with it.
     in_engine: ClassVar[bool]
+    #: Whether its context has a reader of the committed offsets.
+    reads_offsets: ClassVar[bool] = False
     needs_config_texts = True
 
     def __init__(self) -> None:
@@ -111,7 +115,7 @@ class _JavaConnector(Connector):
             "start_connector",
             connector=context.connector,
             config=self._texts,
-            offsets=[],
+            offsets=self._offsets(context),
         )
         self._run = found["run"]
         threading.Thread(
@@ -154,11 +158,26 @@ class _JavaConnector(Connector):
                 return
             if found.get("ended"):
                 return
+            if found["wants_offsets"]:
+                self._answer_offsets(context)
             if found["reconfigure"]:
                 context.request_reconfiguration()
             if "error" in found:
                 name = self.java_class.name
                 context.fail(JavaTaskError(f"{name} raised an error: {found['error']}"))
+
+    def _answer_offsets(self, context: ConnectorContext) -> None:
+        """Answer the plugin's offset reader, which waits for it."""
+        try:
+            answer: dict[str, Any] = {"offsets": self._offsets(context)}
+        except DroverError as error:
+            answer = {"error": error.message}
+        with suppress(JavaHostEndedError, JavaTaskError):  # the next call reports it
+            self._called("connector_offsets", run=self._run, **answer)
+
+    def _offsets(self, context: ConnectorContext) -> Sequence[Any]:
+        """The committed offsets that the plugin may read; a sink reads none."""
+        return [list(each) for each in context.offsets()] if self.reads_offsets else []
 
 
 class JavaSource(_JavaConnector, SourceConnector):
@@ -166,6 +185,7 @@ class JavaSource(_JavaConnector, SourceConnector):
 
     #: The poll of a Java source may acknowledge records at its server.
     poll_has_effects = True
+    reads_offsets = True
     guarantees = REPLAYED
     task_class = JavaSourceTask
     exchanged = JsonConverter

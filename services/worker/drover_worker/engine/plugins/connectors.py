@@ -12,8 +12,10 @@ from drover.config.resolution import Resolution
 from drover.connector import ConnectorContext
 from drover.connector.catalogue import PluginRegistry
 from drover.connector.connector import Connector
+from drover.connector.offsets import parse_offsets
 from drover.connector.settings import parse_config
 from drover.model.failures import FailureCause
+from drover.model.offsets import CommittedOffset
 from drover.rpc.logs import log_context
 from drover_worker.engine.core.sink_starts import TASK_COUNT
 from drover_worker.engine.plugins import answers
@@ -68,8 +70,11 @@ class ConnectorRegistry:
         limits: EngineLimits,
         send: Send,
         configs: EngineConfigs | None = None,
+        fetch_offsets: Callable[[str], Sequence[CommittedOffset]] = lambda _connector: (),
     ) -> None:
+        """``fetch_offsets`` returns the committed offsets of a connector."""
         self._configs = configs or EngineConfigs()
+        self._fetch_offsets = fetch_offsets
         self._plugins = plugins
         self._threads = threads
         self._limits = limits
@@ -191,6 +196,7 @@ class ConnectorRegistry:
             request_reconfiguration=lambda: self._reconfigure(run),
             fail=lambda error: self._fail(run, error),
             config_texts=run.resolution.config,
+            offsets=lambda: parse_offsets(self._fetch_offsets(run.connector)),
         )
         run.instance.start(context, parsed.require_valid(run.connector))
 

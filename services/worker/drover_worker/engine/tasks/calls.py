@@ -118,13 +118,42 @@ class TaskCalls:
             raise ValueError(f"the claim of the task cannot be checked: {answer.message}")
 
     def _call(self, report: engine_pb2.EngineReport, limit_s: float) -> Any:
-        waiting = _Waiting()
-        call_id = report.call_id = next(_call_ids)
-        self._answers[call_id] = waiting.take
-        self._send(report)
-        if not waiting.answered.wait(limit_s):
-            self._answers.pop(call_id, None)
-            raise UnavailableError(
-                Reason.STORAGE_UNAVAILABLE, f"the coordinator did not answer within {limit_s:.0f} s"
-            )
-        return waiting.answer
+        return _call(report, limit_s, send=self._send, answers=self._answers)
+
+
+def fetch_offsets(
+    connector: str,
+    limit_s: float,
+    *,
+    send: Callable[[engine_pb2.EngineReport], None],
+    answers: dict[int, Answer],
+) -> Sequence[CommittedOffset]:
+    """Fetch a connector's committed offsets; blocks.
+
+    Raises:
+        UnavailableError: STORAGE_UNAVAILABLE, no answer within ``limit_s``.
+    """
+    wanted = engine_pb2.FetchOffsets(connector=connector)
+    answer = _call(
+        engine_pb2.EngineReport(fetch_offsets=wanted), limit_s, send=send, answers=answers
+    )
+    return tuple(decode_offset(each) for each in answer.offsets)
+
+
+def _call(
+    report: engine_pb2.EngineReport,
+    limit_s: float,
+    *,
+    send: Callable[[engine_pb2.EngineReport], None],
+    answers: dict[int, Answer],
+) -> Any:
+    waiting = _Waiting()
+    call_id = report.call_id = next(_call_ids)
+    answers[call_id] = waiting.take
+    send(report)
+    if not waiting.answered.wait(limit_s):
+        answers.pop(call_id, None)
+        raise UnavailableError(
+            Reason.STORAGE_UNAVAILABLE, f"the coordinator did not answer within {limit_s:.0f} s"
+        )
+    return waiting.answer

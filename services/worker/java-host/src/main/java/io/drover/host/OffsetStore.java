@@ -32,6 +32,12 @@ final class OffsetStore implements OffsetBackingStore {
      */
     OffsetStore(JsonNode committed, Consumer<Map<String, String>> written) {
         this.written = written;
+        replace(committed);
+    }
+
+    /** Forgets the known offsets, and takes these. */
+    synchronized void replace(JsonNode committed) {
+        known.clear();
         for (JsonNode pair : committed) {
             known.put(pair.get(0), pair.get(1).toString().getBytes(StandardCharsets.UTF_8));
         }

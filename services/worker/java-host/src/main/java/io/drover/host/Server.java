@@ -122,6 +122,13 @@ final class Server {
                 ConnectorRun run = connectors.get(request.get("run").asLong());
                 return run == null ? Json.object().put("ended", true) : run.events(request.get("wait_ms").asLong());
             }
+            case "connector_offsets" -> {
+                ConnectorRun run = connectors.get(request.get("run").asLong());
+                if (run != null) {
+                    run.answerOffsets(request);
+                }
+                return null;
+            }
             case "stop_connector" -> {
                 ConnectorRun run = connectors.remove(request.get("run").asLong());
                 if (run != null) {
