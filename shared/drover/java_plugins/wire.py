@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+
 #: Written beside the socket when the host has ended: why, with its last lines.
 END_FILE = "ended"
 #: How long a caller waits for that file after its connection broke.
@@ -39,6 +41,10 @@ PUT_SCHEMA = pa.schema(
 FETCH_DDL = (
     "topic string, partition int, key binary, value binary, "
     "headers array<struct<key:string,value:binary>>, timestamp bigint"
+)
+#: The same, where the batch has records that failed in the host.
+FETCH_REJECTED_DDL = (
+    f"{FETCH_DDL}, {ERROR_COLUMN} string, {RAW_COLUMN} binary, {ORIGIN_COLUMN} string"
 )
 
 

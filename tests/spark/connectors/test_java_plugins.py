@@ -230,6 +230,49 @@ def test_a_java_connector_reads_the_committed_offsets_of_its_tasks(
     assert trace.read_text().splitlines() == ["start {next=10}", "task configs {next=20}"]
 
 
+def test_bad_records_of_a_java_source_become_dead_letters(
+    source_kit: MakeSource, file_source: type[Connector], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("1\nx\n3\n")
+    config = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "letters",
+        "errors.deadletterqueue.context.headers.enable": "true",
+        "transforms": "cast",
+        "transforms.cast.type": "java:org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.cast.spec": "int32",
+        "value.converter": "JsonConverter",
+        "value.converter.schemas.enable": "false",
+    }
+    kit = source_kit(file_source, config, file=tmp_path / "in", topic="lines")
+    kit.run(until=lambda: len(kit.records("lines")) >= 2)
+    with (tmp_path / "in").open("a") as stream:
+        stream.write("y\n")  # a poll in which no record is good
+    kit.run(until=lambda: len(kit.records("letters")) >= 2)
+    assert [each.value for each in kit.records("lines")] == [b"1", b"3"]
+    letters = kit.records("letters")
+    assert [each.value for each in letters] == [b'"x"', b'"y"']
+    headers = dict(letters[0].headers)
+    assert headers["__connect.errors.origin"].endswith(b' offset {"position":4}')
+    reason = b"TRANSFORMATION in org.apache.kafka.connect.transforms.Cast$Value"
+    assert reason in headers["__connect.errors.exception.message"]
+
+
+def test_dead_letters_of_a_java_source_are_not_replayed_without_its_steps(
+    file_source: type[Connector],
+) -> None:
+    config = {
+        "name": "x",
+        "connector.class": "x",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "letters",
+        "errors.deadletterqueue.replay": '{"id": "r", "ranges": {"0": "0:1"}}',
+        "topic": "lines",
+    }
+    found = parse_config(file_source, config)
+    assert any("run in the plugin's JVM" in each.description for each in found.violations)
+
+
 @pytest.mark.parametrize(
     ("mode", "offset", "puts"),
     [

@@ -32,6 +32,7 @@ from drover.java_plugins.describe import config_def, from_document, validate
 from drover.java_plugins.host import HOSTS, Host, Lease, describing_jvm, disposable
 from drover.java_plugins.places import plugin_home
 from drover.java_plugins.wire import JavaCallError, JavaHostEndedError
+from drover.model.dead_letters import REPLAY
 from drover.policy.client_settings import OverridePolicy
 
 _EVENTS_WAIT_MS = 1_000
@@ -189,6 +190,21 @@ class JavaSource(_JavaConnector, SourceConnector):
     guarantees = REPLAYED
     task_class = JavaSourceTask
     exchanged = JsonConverter
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Also reject replays, which would leave out the steps that run in the host."""
+        faults = list(super().validate(config))
+        if config[CONFIG_TEXTS].get(REPLAY):
+            faults.append(
+                Violation(
+                    REPLAY,
+                    "cannot replay dead letters of a Java source: its converters and transforms "
+                    "run in the plugin's JVM, which takes records of the source only. Correct the "
+                    "records at the source, or write them to the topic with a producer",
+                )
+            )
+        return faults
 
 
 class JavaSink(_JavaConnector, SinkConnector):

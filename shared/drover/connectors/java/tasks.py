@@ -27,7 +27,13 @@ from drover.connectors.java.places import plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, ISOLATION, OF_TASK
 from drover.java_plugins.catalogue import JavaClass
 from drover.java_plugins.host import HOSTS, Host, Lease
-from drover.java_plugins.wire import FETCH_DDL, PUT_SCHEMA, Address, JavaCallError
+from drover.java_plugins.wire import (
+    FETCH_DDL,
+    FETCH_REJECTED_DDL,
+    PUT_SCHEMA,
+    Address,
+    JavaCallError,
+)
 
 #: How long a call waits in the host before it looks whether the task should stop.
 _WAIT_MS = 500
@@ -158,7 +164,8 @@ class JavaSourceTask(_Hosted, SourceTask):
             (json.loads(partition), None if offset is None else json.loads(offset))
             for partition, offset in found["offsets"]
         ]
-        return SourceBatch(ArrowRows(self._context.spark, fetch, parts, FETCH_DDL), offsets)
+        ddl = FETCH_REJECTED_DDL if found["rejected"] else FETCH_DDL
+        return SourceBatch(ArrowRows(self._context.spark, fetch, parts, ddl), offsets)
 
     def committed(
         self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]

@@ -69,7 +69,7 @@ from drover.pipeline.replay import LetterRecords, Parts, SourceLetters, WithoutE
 from drover.pipeline.report import total
 from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead, written_letters
-from drover.record.batch import TOPIC
+from drover.record.batch import ERROR_COLUMN, TOPIC
 from drover.transform.chain import build_chain
 from drover_worker.engine.tasks.known_schemas import KnownSchemas
 from drover_worker.engine.tasks.pass_reports import PassReports, log_failures
@@ -261,7 +261,8 @@ class RecordPath:
             structured=self._class.structured or batch.layout is not None
         )
         is_unlimited = self._record_bytes_max is None or not self.errors.tolerate
-        if is_identity and is_unlimited and not self._key_check(batch):
+        has_errors = isinstance(rows, ArrowRows) and ERROR_COLUMN in (rows.ddl or "")
+        if is_identity and is_unlimited and not has_errors and not self._key_check(batch):
             return rows, Pipeline()
         if self._schemas.wants(batch.topic):
             prepare = self.source_route(batch).prepare

@@ -23,7 +23,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 final class BatchProducer extends MockProducer<byte[], byte[]> {
     /** Transactions that Drover stores together. */
-    record Batch(long id, List<Transaction> transactions, List<ProducerRecord<byte[], byte[]>> rows) {
+    record Batch(long id, List<Transaction> transactions, List<ProducerRecord<byte[], byte[]>> rows,
+            List<Transaction.Rejected> rejected) {
         Map<String, String> offsets() {
             Map<String, String> found = new LinkedHashMap<>();
             transactions.forEach(each -> found.putAll(each.offsets));
@@ -64,6 +65,20 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
         open.offsets.putAll(offsets);
     }
 
+    /** Adds a record that failed; called on the task's thread. */
+    void reject(Transaction.Rejected record) {
+        open.reject(record);
+    }
+
+    /** Passes on records that failed where no transaction was open, as all records of a poll failed. */
+    void flushRejected() {
+        if (!open.rejected.isEmpty()) {
+            Transaction done = open;
+            open = new Transaction();
+            add(done);
+        }
+    }
+
     @Override
     public void commitTransaction() {
         Transaction done = open;
@@ -75,16 +90,18 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
         callbacks.clear();
         open = new Transaction();
         onCommit.accept(done);
-        synchronized (this) {
-            ready.add(done);
-            readyBytes += done.size;
-            try {
-                while (readyBytes >= bytesMax && !isClosed) {
-                    wait();
-                }
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
+        add(done);
+    }
+
+    private synchronized void add(Transaction done) {
+        ready.add(done);
+        readyBytes += done.size;
+        try {
+            while (readyBytes >= bytesMax && !isClosed) {
+                wait();
             }
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -102,15 +119,17 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
         }
         List<Transaction> transactions = new ArrayList<>();
         List<ProducerRecord<byte[], byte[]>> rows = new ArrayList<>();
+        List<Transaction.Rejected> rejected = new ArrayList<>();
         long bytes = 0;
-        while (!ready.isEmpty() && bytes < bytesMax && rows.size() < recordsMax) {
+        while (!ready.isEmpty() && bytes < bytesMax && rows.size() + rejected.size() < recordsMax) {
             Transaction next = ready.remove();
             transactions.add(next);
             rows.addAll(next.records);
+            rejected.addAll(next.rejected);
             bytes += next.size;
         }
         readyBytes -= bytes;
-        Batch batch = new Batch(++lastId, transactions, rows);
+        Batch batch = new Batch(++lastId, transactions, rows, rejected);
         taken.add(batch);
         notifyAll();
         return batch;

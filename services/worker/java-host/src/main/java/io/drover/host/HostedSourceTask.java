@@ -72,6 +72,7 @@ final class HostedSourceTask extends SourceTask {
 
     @Override
     public void commit() throws InterruptedException {
+        producer.flushRejected();
         Transaction done = current;
         current = null;
         if (done != null) {

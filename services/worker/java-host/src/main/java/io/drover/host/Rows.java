@@ -9,8 +9,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.Stream;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.BaseVariableWidthVector;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.IntVector;
 import org.apache.arrow.vector.VarBinaryVector;
@@ -35,6 +37,7 @@ import org.apache.kafka.common.record.TimestampType;
 final class Rows {
     static final BufferAllocator MEMORY = new RootAllocator();
     private static final int BATCH_ROWS = 16_384;
+    private static final int REJECTED_ROWS = 256;
     private static final long BATCH_BYTES = 8 << 20;
     private static final ArrowType UTF8 = new ArrowType.Utf8();
     private static final ArrowType BINARY = new ArrowType.Binary();
@@ -45,6 +48,10 @@ final class Rows {
     private static final Schema PRODUCED = new Schema(List.of(
         field("topic", UTF8), field("partition", INT), field("key", BINARY), field("value", BINARY),
         new Field("headers", FieldType.nullable(new ArrowType.List()), List.of(HEADER)), field("timestamp", LONG)));
+
+    /** With the columns of records that failed; their names are those of Drover's record module. */
+    private static final Schema WITH_REJECTED = new Schema(Stream.concat(PRODUCED.getFields().stream(), Stream.of(
+        field("__drover_error", UTF8), field("__drover_raw", BINARY), field("__drover_origin", UTF8))).toList());
 
     private Rows() {}
 
@@ -64,15 +71,22 @@ final class Rows {
         return size;
     }
 
-    /** Writes records as an Arrow stream. */
-    static void write(List<ProducerRecord<byte[], byte[]>> records, OutputStream out) throws Exception {
-        try (VectorSchemaRoot root = VectorSchemaRoot.create(PRODUCED, MEMORY);
+    /** Writes records as an Arrow stream, then rejected ones; hasRejected adds the columns for them. */
+    static void write(List<ProducerRecord<byte[], byte[]>> records, List<Transaction.Rejected> rejected,
+            boolean hasRejected, OutputStream out) throws Exception {
+        try (VectorSchemaRoot root = VectorSchemaRoot.create(hasRejected ? WITH_REJECTED : PRODUCED, MEMORY);
                 ArrowStreamWriter writer = new ArrowStreamWriter(root, null, Channels.newChannel(new Kept(out)))) {
             writer.start();
             int next = 0;
             while (next < records.size()) {
                 root.allocateNew();
                 next = fill(root, records, next);
+                writer.writeBatch();
+                root.clear();
+            }
+            for (int first = 0; first < rejected.size(); first += REJECTED_ROWS) {
+                root.allocateNew();
+                fillRejected(root, rejected.subList(first, Math.min(first + REJECTED_ROWS, rejected.size())));
                 writer.writeBatch();
                 root.clear();
             }
@@ -94,6 +108,32 @@ final class Rows {
         @Override
         public void close() throws IOException {
             flush();
+        }
+    }
+
+    private static void fillRejected(VectorSchemaRoot root, List<Transaction.Rejected> rejected) {
+        for (int row = 0; row < rejected.size(); row++) {
+            Transaction.Rejected each = rejected.get(row);
+            if (each.topic() != null) {
+                set(root, "topic", row, each.topic().getBytes(StandardCharsets.UTF_8));
+            }
+            if (each.partition() != null) {
+                ((IntVector) root.getVector("partition")).setSafe(row, each.partition());
+            }
+            if (each.timestamp() != null) {
+                ((BigIntVector) root.getVector("timestamp")).setSafe(row, each.timestamp());
+            }
+            set(root, "key", row, each.key());
+            set(root, "__drover_raw", row, each.raw());
+            set(root, "__drover_error", row, each.error().getBytes(StandardCharsets.UTF_8));
+            set(root, "__drover_origin", row, each.origin().getBytes(StandardCharsets.UTF_8));
+        }
+        root.setRowCount(rejected.size());
+    }
+
+    private static void set(VectorSchemaRoot root, String column, int row, byte[] bytes) {
+        if (bytes != null) {
+            ((BaseVariableWidthVector) root.getVector(column)).setSafe(row, bytes);
         }
     }
 

@@ -131,7 +131,7 @@ abstract class TaskRun implements TaskStatus.Listener {
 
         @Override
         TaskLoops.Loop makeLoop() {
-            return loops.source(of, plugin, task, producer, offsets);
+            return loops.source(of, plugin, task, producer, offsets, new SourceRejections(producer));
         }
 
         ObjectNode poll(JsonNode request) throws Exception {
@@ -146,6 +146,7 @@ abstract class TaskRun implements TaskStatus.Listener {
             }
             answer.put("batch", batch.id());
             answer.put("rows", batch.rows().size());
+            answer.put("rejected", batch.rejected().size());
             ArrayNode written = answer.putArray("offsets");
             batch.offsets().forEach((partition, offset) -> written.addArray().add(partition).add(offset));
             return answer;
@@ -156,7 +157,9 @@ abstract class TaskRun implements TaskStatus.Listener {
             int rows = batch.rows().size();
             long part = request.get("part").asLong();
             long parts = request.get("parts").asLong();
-            Rows.write(batch.rows().subList((int) (rows * part / parts), (int) (rows * (part + 1) / parts)), out);
+            List<Transaction.Rejected> rejected = batch.rejected();
+            Rows.write(batch.rows().subList((int) (rows * part / parts), (int) (rows * (part + 1) / parts)),
+                part == parts - 1 ? rejected : List.of(), !rejected.isEmpty(), out);
         }
 
         /** The batch is durable; places has the partition and the offset of each row, if they are known. */

@@ -14,7 +14,19 @@ final class Transaction {
     /** A record to acknowledge; row is its index in the transaction, -1 if it was dropped. */
     record Acknowledgement(SourceRecord source, int row) {}
 
+    /**
+     * A source record that failed, for Drover's counts and its dead letter queue; key and raw are the
+     * key and the value as JSON, and origin is its position in the source.
+     */
+    record Rejected(String topic, Integer partition, byte[] key, byte[] raw, Long timestamp, String error,
+            String origin) {
+        long size() {
+            return 64L + Rows.length(key) + Rows.length(raw) + error.length() + origin.length();
+        }
+    }
+
     final List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+    final List<Rejected> rejected = new ArrayList<>();
     final Map<String, String> offsets = new LinkedHashMap<>();
     private final List<Acknowledgement> acknowledgements = new ArrayList<>();
     private boolean isComplete;
@@ -34,8 +46,9 @@ final class Transaction {
         size += Rows.size(record);
     }
 
-    boolean isEmpty() {
-        return records.isEmpty() && offsets.isEmpty();
+    void reject(Rejected record) {
+        rejected.add(record);
+        size += record.size();
     }
 
     synchronized void acknowledge(SourceRecord source, int row) {

@@ -94,7 +94,7 @@ public final class TaskLoops {
 
     /** A source task's loop. */
     public Loop source(Of of, Task plugin, SourceTask task, Producer<byte[], byte[]> producer,
-            OffsetBackingStore offsets) {
+            OffsetBackingStore offsets, ErrorReporter<SourceRecord> reporter) {
         SourceConnectorConfig config = new SourceConnectorConfig(plugins, of.connectorConfig(), false);
         Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config);
         ConnectorOffsetBackingStore store = ConnectorOffsetBackingStore.withOnlyWorkerStore(
@@ -106,7 +106,7 @@ public final class TaskLoops {
             new OffsetStorageReaderImpl(store, name, offsetConverter(true), offsetConverter(false)),
             new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false)),
             store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
-            statuses, config, executor, () -> {}, () -> {}, List::of, parts.metadata, plugins.safeLoaderSwapper()), of);
+            statuses, config, executor, () -> {}, () -> {}, () -> List.of(reporter), parts.metadata, plugins.safeLoaderSwapper()), of);
     }
 
     /** A sink task's loop. */
