@@ -19,6 +19,16 @@ class Named(Protocol):
 
 ClassT = TypeVar("ClassT", bound=Named)
 
+#: Returns why a class that no registry has cannot be used, as a clause; None if it is not known.
+Explain = Callable[[str], str | None]
+_explanations: list[Explain] = []
+
+
+def explain_unknown_classes(explain: Explain) -> None:
+    """Let ``explain`` give the reason in messages about classes that no registry has."""
+    if explain not in _explanations:
+        _explanations.append(explain)
+
 
 class ClassRegistry(Generic[ClassT]):
     """Finds classes of one kind by their simple name, full name or alias.
@@ -78,6 +88,10 @@ class ClassRegistry(Generic[ClassT]):
         raise ValueError(f"no {self._what} is called {name!r}: {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
+        for explain in _explanations:
+            reason = explain(name)
+            if reason is not None:
+                return reason
         nearest = nearest_class(name, self._elsewhere)
         if nearest is not None:
             return nearest

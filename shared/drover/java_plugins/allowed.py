@@ -65,7 +65,7 @@ def class_fault(name: str, environ: Mapping[str, str] = os.environ) -> str | Non
     listed = f" ({', '.join(allowed)})" if allowed else ""
     return (
         f"the Java class {name} is not allowed: the worker's {ALLOWED_VARIABLE}{listed} does not"
-        " include it"
+        " include it; the worker's operator can add the class to it"
     )
 
 

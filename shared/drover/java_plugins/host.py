@@ -6,10 +6,11 @@ path nor memory with Spark's JVM, and its end concerns only the tasks that ran i
 """
 
 import contextlib
-import importlib.util
 import json
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -24,18 +25,22 @@ from typing import IO, Any
 
 import structlog
 
+from drover.java_plugins import places
 from drover.java_plugins.describe import JavaHost
 from drover.java_plugins.values import JavaPluginError
 from drover.java_plugins.wire import END_FILE, Address
 
-#: The folder of the host's jars, if it is not in the worker's package.
-JARS_VARIABLE = "DROVER_JAVA_HOST"
 #: The heap of each host, in MiB.
 HEAP_VARIABLE = "DROVER_JAVA_HEAP_MIB"
 _HEAP_MIB = 512
 _DIRECT_MIB = 256
 #: Java's exit code for ExitOnOutOfMemoryError.
 _HEAP_USED_UP = 3
+#: What JVMs print that cannot reserve their heap.
+_NO_MEMORY = re.compile(
+    r"Could not reserve enough space|insufficient memory|Cannot allocate memory"
+    r"|Invalid maximum heap size|exceeds the maximum representable size"
+)
 _START_S = 120.0
 _STOP_S = 3.0
 _LAST_LINES = 30
@@ -69,20 +74,9 @@ def host_jars(environ: Mapping[str, str] = os.environ) -> Path:
     Raises:
         JavaHostError: It is not built.
     """
-    named = environ.get(JARS_VARIABLE)
-    if named:
-        folder = Path(named)
-    else:
-        found = importlib.util.find_spec("drover_worker")
-        if found is None or found.origin is None:
-            raise JavaHostError("Java plugins run on a worker, and drover-worker is not installed")
-        folder = Path(found.origin).parent / "java_host"
-    if not (folder / "drover-java-host.jar").is_file():
-        raise JavaHostError(
-            f"the host of Java plugins is not installed ({folder} has no drover-java-host.jar): "
-            "run `make java-host` with Maven and a JDK, or install a wheel of drover-worker that "
-            f"has it, or set {JARS_VARIABLE} to its folder"
-        )
+    folder = places.host_jars(environ)
+    if folder is None:
+        raise JavaHostError(places.missing_host(environ))
     return folder
 
 
@@ -96,9 +90,25 @@ def find_java(environ: Mapping[str, str] = os.environ) -> str:
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if found is None or not os.access(found, os.X_OK):
         raise JavaHostError(
-            "Java plugins need Java 17 or newer, and there is none in JAVA_HOME or PATH"
+            "Java plugins need Java 17 or newer, and there is none in JAVA_HOME or PATH: install "
+            "one on the worker, or set JAVA_HOME to its folder"
         )
     return found
+
+
+def check_runnable(plugin: str, java_class: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Check that this worker has what a plugin's JVM needs.
+
+    Raises:
+        JavaHostError: Java or the host is missing; the message names the plugin and the remedy.
+    """
+    try:
+        find_java(environ)
+        host_jars(environ)
+    except JavaHostError as error:
+        raise JavaHostError(
+            f"{java_class} of the Java plugin {plugin} cannot run on this worker: {error}"
+        ) from error
 
 
 def describing_jvm() -> JavaHost:
@@ -215,9 +225,22 @@ class Host:
                 self.stop()
                 what = "ended at its start" if ended else f"did not start within {_START_S:.0f} s"
                 raise JavaHostError(
-                    f"the JVM of the Java plugin {self._plugins.name} {what}: {self._last_lines()}"
+                    f"the JVM of the Java plugin {self._plugins.name} {what}"
+                    f"{self._start_remedy()}; {self._last_lines()}"
                 )
             _PAUSE.wait(0.02)
+
+    def _start_remedy(self) -> str:
+        """What to do about the lines of a JVM that did not start; empty if that is not known."""
+        lines = "\n".join(self._lines)
+        if _NO_MEMORY.search(lines):
+            return (
+                f", because the worker has no memory for its heap of {self._heap_mib} MiB: lower "
+                f"{HEAP_VARIABLE} on the worker, or give the worker more memory"
+            )
+        if "UnsupportedClassVersionError" in lines:
+            return ", because it is older than Java 17: set JAVA_HOME on the worker to a newer one"
+        return ""
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
@@ -253,6 +276,11 @@ class Host:
 
     def _reason(self, code: int) -> str:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if code == -signal.SIGKILL:
+            how += (
+                " (the kernel does this if the worker's memory is used up: then lower "
+                f"{HEAP_VARIABLE}, or give the worker more memory)"
+            )
         if code == _HEAP_USED_UP:
             how = (
                 f"used up its heap of {self._heap_mib} MiB (raise {HEAP_VARIABLE} on the worker, "

@@ -9,6 +9,8 @@ from drover.java_plugins.plugin_path import split_plugin_path
 
 HOME_VARIABLE = "DROVER_PLUGIN_HOME"
 PATH_VARIABLE = "DROVER_PLUGIN_PATH"
+#: The folder of the host's jars, if it is not in the worker's package.
+JARS_VARIABLE = "DROVER_JAVA_HOST"
 _HOST_FOLDER = "java_host"
 _HOST_JAR = "drover-java-host.jar"
 
@@ -31,14 +33,32 @@ def plugin_path(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     return split_plugin_path(environ.get(PATH_VARIABLE, ""))
 
 
-def host_jars() -> Path | None:
+def host_jars(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The folder with the jars of the host of Java plugins; None if it is not installed.
 
-    They are in the worker's package, and missing if that was built without Maven or a JDK.
+    They are in the worker's package, unless ``DROVER_JAVA_HOST`` names another folder, and missing
+    if that was built without Maven or a JDK.
     """
+    folder = _host_folder(environ)
+    return folder if folder is not None and (folder / _HOST_JAR).is_file() else None
+
+
+def missing_host(environ: Mapping[str, str] = os.environ) -> str:
+    """What is missing where there is no host, and the remedy after a colon."""
+    folder = _host_folder(environ)
+    if folder is None:
+        return "Java plugins run on a worker, and drover-worker is not installed: install it"
+    return (
+        f"the host of Java plugins is not installed ({folder} has no {_HOST_JAR}): run "
+        "`make java-host` with Maven and a JDK, or install a wheel of drover-worker that has it, "
+        f"or set {JARS_VARIABLE} to its folder"
+    )
+
+
+def _host_folder(environ: Mapping[str, str]) -> Path | None:
+    named = environ.get(JARS_VARIABLE)
+    if named:
+        return Path(named)
     worker = importlib.util.find_spec("drover_worker")
-    for each in (worker.submodule_search_locations or ()) if worker is not None else ():
-        folder = Path(each) / _HOST_FOLDER
-        if (folder / _HOST_JAR).is_file():
-            return folder
-    return None
+    found = (worker.submodule_search_locations or ()) if worker is not None else ()
+    return next((Path(each) / _HOST_FOLDER for each in found), None)

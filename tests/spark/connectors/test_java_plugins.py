@@ -17,7 +17,7 @@ from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
 from drover.errors import Reason, UnavailableError
 from drover.java_plugins.catalogue import JavaClass, Kind
-from drover.java_plugins.host import HOSTS, Hosts, Plugins
+from drover.java_plugins.host import HOSTS, Hosts, JavaHostError, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
 from tests.support import compiled_plugins
 from tests.support.compiled_plugins import java_host
@@ -154,6 +154,15 @@ def test_a_jvm_has_no_data_limit_of_the_engine() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, before)
         hosts.stop()
     assert limits == (before[1], before[1])
+
+
+def test_a_jvm_without_memory_for_its_heap_is_reported_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DROVER_JAVA_HEAP_MIB", "999999999")
+    reason = r"plugin connect-file ended at its start, because .* lower DROVER_JAVA_HEAP_MIB"
+    with pytest.raises(JavaHostError, match=reason):
+        Hosts().use(Plugins((file_plugin(),), "connect-file"))
 
 
 def test_a_plugin_that_fails_to_start_is_named_with_its_phase(

@@ -23,10 +23,12 @@ from drover.cli.doctor.command import print_findings
 from drover.cli.doctor.finding import Finding, Level
 from drover.cli.doctor.kafka import look_at_brokers
 from drover.codec.failures import encode_failures
+from drover.java_plugins import install
 from drover.local.state import ClusterState, ProcessState
 from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_address, free_ports
+from tests.support.compiled_plugins import compiled, jar, source_code
 from tests.support.fake_cluster import FakeCluster, Run
 
 Key = ec.EllipticCurvePrivateKey
@@ -82,6 +84,45 @@ def test_a_machine_without_java(
     assert code == 1
     assert checks["java"][0]["level"] == "error"
     assert "install Java" in checks["java"][0]["advice"]
+
+
+@pytest.fixture
+def java_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The class of an installed Java plugin."""
+    home = tmp_path / "plugins"
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", str(home))
+    classes = compiled(tmp_path / "java", {"org.acme.Orders": source_code("Orders")})
+    install.add(str(jar(tmp_path / "acme-1.0.jar", classes)), home, host=None)
+    return "org.acme.Orders"
+
+
+@pytest.mark.parametrize(
+    ("variables", "level", "words"),
+    [
+        ({}, "ok", ("acme@1.0 can be used", "")),
+        ({"DROVER_JAVA_HOST": "/none"}, "error", ("is not installed", "make java-host")),
+        (
+            {"DROVER_JAVA_PLUGINS": "org.other.*"},
+            "warning",
+            ("such as org.acme.Orders", "DROVER_JAVA_PLUGINS"),
+        ),
+    ],
+)
+def test_a_machine_with_java_plugins(
+    drover: Run,
+    java_plugin: str,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    level: str,
+    words: tuple[str, str],
+) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    _, checks = found(drover)
+    (finding,) = checks["java plugins"]
+    assert finding["level"] == level
+    assert words[0] in finding["found"]
+    assert words[1] in finding.get("advice", "")
 
 
 def test_a_port_that_somebody_has(drover: Run, monkeypatch: pytest.MonkeyPatch) -> None:

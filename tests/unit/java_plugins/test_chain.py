@@ -1,5 +1,7 @@
 """Which steps of a Java connector's config run in its JVM, and which in Drover."""
 
+from dataclasses import replace
+
 import pytest
 
 from drover.connectors.java.chain import HostSettings, hosted_config
@@ -86,3 +88,19 @@ def test_host_and_drover_exchange_json_where_drover_has_a_part() -> None:
 def test_a_java_converter_cannot_follow_a_transform_of_drover() -> None:
     raw = {"value.converter": "java:org.acme.Odd", **with_transforms("Sql")}
     assert [each.field for each in settings().split(raw).faults] == ["value.converter"]
+
+
+@pytest.mark.parametrize(
+    "setting", ["transforms.t0.type", "predicates.p.type", "value.converter", "header.converter"]
+)
+def test_each_class_of_the_host_must_be_allowed(setting: str) -> None:
+    allowed = HostSettings(has_class=lambda name: name == "org.acme.Mask")
+    refusing = replace(allowed, class_fault=lambda name: f"{name} is not allowed")
+    raw = {**with_transforms(CAST), "predicates": "p", "predicates.p.type": "RecordIsTombstone"}
+    raw[setting] = "org.acme.Mask"
+    assert not list(allowed.faults_of(raw, ()))
+    (fault,) = refusing.faults_of(raw, ())
+    assert (fault.field, fault.description) == (
+        setting,
+        "cannot be used: org.acme.Mask is not allowed",
+    )

@@ -14,6 +14,9 @@ import psutil
 
 from drover.cli.doctor.finding import Finding, Level
 from drover.errors import InvalidArgumentError
+from drover.java_plugins.allowed import ALLOWED_VARIABLE, class_fault, worker_catalogue
+from drover.java_plugins.places import host_jars, missing_host
+from drover.java_plugins.values import JavaPluginError
 from drover.local import ports
 from drover.local.cluster import (
     DEFAULT_PORT_BASE,
@@ -49,6 +52,7 @@ def look_at_machine(
     installed = [kind for kind in SERVICES if importlib.util.find_spec(_package(kind)) is not None]
     return [
         _java(environ, needed="worker" in installed),
+        *_java_plugins(environ, needed="worker" in installed),
         *_versions(installed),
         _memory(),
         *_disk(directory, environ),
@@ -68,6 +72,39 @@ def _java(environ: Mapping[str, str], *, needed: bool) -> Finding:
             )
         return Finding("java", Level.ERROR, problem, advice)
     return Finding("java", Level.OK, f"Java {java.version}, {java.path}")
+
+
+def _java_plugins(environ: Mapping[str, str], *, needed: bool) -> Iterator[Finding]:
+    """The Java plugins of this machine, if there are any and a worker could run them."""
+    if not needed:
+        return
+    name = "java plugins"
+    try:
+        found = worker_catalogue(environ)
+    except JavaPluginError as error:
+        problem, _, advice = str(error).partition(": ")
+        yield Finding(name, Level.ERROR, problem, advice)
+        return
+    for each in found.problems:
+        yield Finding(name, Level.WARNING, each, "install the plugin again, or remove its folder")
+    if not found.plugins:
+        return
+    if host_jars(environ) is None:
+        problem, _, advice = missing_host(environ).partition(": ")
+        yield Finding(name, Level.ERROR, problem, advice)
+        return
+    refused = sorted({each.name for each in found.classes if class_fault(each.name, environ)})
+    if refused:
+        yield Finding(
+            name,
+            Level.WARNING,
+            f"{len(refused)} of {len(found.classes)} classes may not be used, such as {refused[0]}:"
+            f" {ALLOWED_VARIABLE} does not include them",
+            f"add the classes that configs may name to {ALLOWED_VARIABLE} of the workers",
+        )
+    else:
+        names = ", ".join(each.name for each in found.plugins)
+        yield Finding(name, Level.OK, f"{names} can be used")
 
 
 def _versions(installed: list[str]) -> Iterator[Finding]:

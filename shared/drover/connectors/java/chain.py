@@ -66,16 +66,32 @@ class HostSettings(OtherSettings):
         is_source: Whether it is a source.
         has_class: Whether the connector's plugin, or another installed one, has a class.
         in_plugin: Whether the connector's own plugin has a class.
+        class_fault: Why a config may not name a class, as a clause; None if it may.
     """
 
     is_source: bool = True
     has_class: Callable[[str], bool] = lambda _name: False
     in_plugin: Callable[[str], bool] = lambda _name: False
+    class_fault: Callable[[str], str | None] = lambda _name: None
 
     def faults_of(self, raw: RawConfig, own: Collection[str]) -> Iterator[Violation]:
         """See OtherSettings."""
         yield from OtherSettings.faults_of(self, raw, own)
-        yield from self.split(raw).faults
+        split = self.split(raw)
+        yield from split.faults
+        yield from self._refused(raw, split)
+
+    def _refused(self, raw: RawConfig, split: Split) -> Iterator[Violation]:
+        """The classes for the host that the worker does not allow."""
+        steps = [f"{_TRANSFORMS}.{each}.type" for each in split.hosted]
+        names = [each.strip() for each in _listed(raw, _PREDICATES)]
+        steps += [f"{_PREDICATES}.{each}.type" for each in names if each]
+        for setting in (*steps, *(() if split.is_mixed else _CONVERTERS)):
+            name = java_name(raw.get(setting) or "")
+            if self.has_class(name) and not name.startswith(_KAFKAS_OWN):
+                fault = self.class_fault(name)
+                if fault is not None:
+                    yield Violation(setting, f"cannot be used: {fault}")
 
     def translated(self, raw: RawConfig, own: Collection[str]) -> Translation:
         """The config in which the settings of the host's steps have HOST_PREFIX."""

@@ -25,7 +25,11 @@ from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
 from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
 from drover.convert.json_converter import JsonConverter
 from drover.errors import DroverError
-from drover.java_plugins.allowed import client_setting_violations, worker_catalogue
+from drover.java_plugins.allowed import (
+    class_fault,
+    client_setting_violations,
+    worker_catalogue,
+)
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.class_settings import settings_of
 from drover.java_plugins.describe import config_def, from_document, validate
@@ -240,6 +244,7 @@ def connector_of(java_class: JavaClass, *, in_engine: bool) -> type[Connector]:
                 is_source=is_source,
                 has_class=has_class,
                 in_plugin=lambda name: _in_plugin(java_class, name),
+                class_fault=class_fault,
             ),
             __module__=package,
             __doc__=f"The class {java_class.name} of the Java plugin {java_class.plugin}.",

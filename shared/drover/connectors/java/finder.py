@@ -8,6 +8,7 @@ from drover.connectors.java.chain import JAVA_PREFIX
 from drover.connectors.java.connectors import connector_of
 from drover.java_plugins.allowed import class_fault, worker_catalogue
 from drover.java_plugins.catalogue import JavaPluginError, Kind
+from drover.java_plugins.host import check_runnable
 from drover.java_plugins.places import PATH_VARIABLE
 
 
@@ -27,8 +28,8 @@ def find_connector(
         in_engine: Whether the class is for running connectors.
 
     Raises:
-        JavaPluginError: Several plugins have it, its plugin cannot be used, or the worker does not
-            allow it.
+        JavaPluginError: Several plugins have it, its plugin cannot be used, the worker does not
+            allow it, or has no Java or no host for it.
     """
     wanted = name.strip().removeprefix(JAVA_PREFIX).strip()
     found = worker_catalogue(environ)
@@ -45,4 +46,25 @@ def find_connector(
     fault = class_fault(java_class.name, environ)
     if fault is not None:
         raise JavaPluginError(fault)
+    check_runnable(java_class.plugin, java_class.name, environ)
     return connector_of(java_class, in_engine=in_engine)
+
+
+def why_not_native(name: str) -> str | None:
+    """Why a connector of Drover cannot use the converter, transform or predicate ``name``, which
+    Drover does not have, as a clause; None if no Java plugin has it.
+    """
+    wanted = name.strip().removeprefix(JAVA_PREFIX).strip()
+    try:
+        plugins = sorted(
+            {each.plugin for each in worker_catalogue().classes if each.name == wanted}
+        )
+    except JavaPluginError:
+        plugins = []
+    if not plugins and wanted == name.strip():
+        return None
+    where = f"it is a class of the Java plugin {plugins[0]}, and" if plugins else "it is Java, and"
+    return (
+        f"{where} only Java connectors use converters, transforms and predicates in Java: use a "
+        "class of Drover, or the Java connector"
+    )
