@@ -62,7 +62,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[engine_pb2.EngineReport]:
     monkeypatch.setattr(tasks, "connector_type", lambda _: "source")
     reports: list[engine_pb2.EngineReport] = []
     registry = tasks.TaskRegistry(
-        cast("Any", type("Plugins", (), {"find": lambda *_: object})()),
+        cast("Any", type("Plugins", (), {"find_of": lambda *_: object})()),
         PluginThreads(abandoned_max=8, on_exhausted=lambda _: None),
         EngineLimits(),
         reports.append,
