@@ -51,7 +51,7 @@ class JavaFlow(Flow):
         await client.create_connector(self.java_sink, java_sink(self.java_output, self.name))
 
     async def assert_java_output(self) -> None:
-        """The Java sink has every line in order; Kafka's file sink may repeat those that it wrote
+        """The Java sink has every line in order; Kafka's file sink may repeat lines that it wrote
         between a commit and a kill.
         """
         wanted = self.input.read_bytes().splitlines()

@@ -299,7 +299,7 @@ class _Shared:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.use_count = 0
-        #: Stops the host if nothing uses it any more.
+        #: Stops the host some time after its last use.
         self.end: threading.Timer | None = None
 
 
