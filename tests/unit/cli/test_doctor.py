@@ -106,6 +106,7 @@ def java_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             "warning",
             ("such as org.acme.Orders", "DROVER_JAVA_PLUGINS"),
         ),
+        ({"DROVER_JAVA_PLUGINS": "a b"}, "error", ("is not a class", "DROVER_JAVA_PLUGINS")),
     ],
 )
 def test_a_machine_with_java_plugins(

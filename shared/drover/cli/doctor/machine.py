@@ -93,7 +93,11 @@ def _java_plugins(environ: Mapping[str, str], *, needed: bool) -> Iterator[Findi
         problem, _, advice = missing_host(environ).partition(": ")
         yield Finding(name, Level.ERROR, problem, advice)
         return
-    refused = sorted({each.name for each in found.classes if class_fault(each.name, environ)})
+    try:
+        refused = sorted({each.name for each in found.classes if class_fault(each.name, environ)})
+    except ValueError as error:
+        yield Finding(name, Level.ERROR, str(error), f"correct {ALLOWED_VARIABLE}")
+        return
     if refused:
         yield Finding(
             name,
