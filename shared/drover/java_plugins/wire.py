@@ -21,6 +21,8 @@ from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 END_FILE = "ended"
 #: How long a caller waits for that file after its connection broke.
 _END_S = 2.0
+#: A longer answer of a host is taken for its end.
+_ANSWER_BYTES_MAX = 64 << 20
 #: Never set: for short waits.
 _PAUSE = threading.Event()
 
@@ -69,10 +71,10 @@ class JavaCallError(Exception):
         return type(self), (str(self), self.phase, self.trace, self.java_class)
 
 
-class JavaHostEndedError(ConnectionError):
+class JavaHostEndedError(Exception):
     """The JVM of a Java plugin has ended; the message has the reason and its last lines.
 
-    It is a failure that a restart may repair, as a lost connection to a database is.
+    It counts as the plugin's failure: one that ends its JVM at each start is not restarted forever.
     """
 
 
@@ -148,9 +150,9 @@ class Conversation:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(address.socket)
-        except OSError as error:
+        except OSError:
             self._socket.close()
-            raise address.ended() from error
+            raise address.ended() from None
         self._stream = self._socket.makefile("rb", buffering=1 << 16)
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
@@ -176,8 +178,8 @@ class Conversation:
         try:
             with pa.ipc.open_stream(pa.PythonFile(self._stream)) as reader:
                 yield from reader
-        except (OSError, pa.ArrowInvalid) as error:
-            raise self._address.ended() from error
+        except (OSError, pa.ArrowInvalid):
+            raise self._address.ended() from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -191,8 +193,8 @@ class Conversation:
         try:
             send()
             line = self._stream.readline()
-        except OSError as error:
-            raise self._address.ended() from error
+        except OSError:
+            raise self._address.ended() from None
         if not line.endswith(b"\n"):
             raise self._address.ended()
         answer: dict[str, Any] = json.loads(line)

@@ -8,6 +8,7 @@ from drover.connector import CredentialsRejectedError, RetriableError
 from drover.connectors.jdbc.database import DatabaseAddress, translated_errors
 from drover.connectors.postgres.server import ServerAddress
 from drover.connectors.postgres.server import translated_errors as translated_by_server
+from drover.java_plugins.wire import Address, JavaHostEndedError
 from drover.model.failures import FailureCause
 from drover.pipeline import RecordFailedError
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
@@ -38,6 +39,13 @@ def caused(cause: BaseException, error: Exception | None = None) -> Exception:
 )
 def test_cause_of_failure(error: Exception, cause: FailureCause) -> None:
     assert cause_of_failure(error) is cause
+
+
+def test_the_end_of_a_plugins_jvm_is_the_plugins_failure() -> None:
+    """So a plugin that ends its JVM at each start is not restarted forever."""
+    with pytest.raises(JavaHostEndedError) as raised:
+        Address("/no/such/folder/host.sock", "acme").call("ping")
+    assert cause_of_failure(raised.value) is FailureCause.PLUGIN
 
 
 REJECTED = 'connection failed: FATAL:  password authentication failed for user "drover"'
