@@ -96,3 +96,32 @@ def test_what_a_task_moved_last_is_told_before_it_is_stopped(
     ]
     assert reports[-1].call_id == 3
     assert reports[-1].HasField("done")
+
+
+def test_a_task_whose_start_returns_after_its_limit_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_start, disowned = threading.Event(), list[bool]()
+
+    class SlowRunner(Runner):
+        def prepare(self) -> None:
+            may_start.wait(60)
+
+        def disown(self, *, in_use: bool) -> None:
+            disowned.append(in_use)
+
+    monkeypatch.setattr(tasks, "SourceRunner", SlowRunner)
+    monkeypatch.setattr(tasks, "connector_type", lambda _: "source")
+    reports: list[engine_pb2.EngineReport] = []
+    slow = tasks.TaskRegistry(
+        cast("Any", type("Plugins", (), {"find_of": lambda *_: object})()),
+        PluginThreads(abandoned_max=8, on_exhausted=lambda _: None),
+        EngineLimits(start_ms=200),
+        reports.append,
+        lambda: cast("Any", None),
+    )
+    slow.start(1, engine_pb2.StartTask(task=encode_task_id(TASK)))
+    wait_until(lambda: disowned)
+    assert reports[0].HasField("failure"), reports[0]
+    may_start.set()
+    wait_until(lambda: disowned == [True, False])

@@ -67,6 +67,8 @@ class _Call:
     key: StatusKey | None
     #: Whether its thread counts towards the engine's replacement if it hangs.
     counted: bool
+    #: Called when the abandoned call has returned.
+    on_late: Callable[[], object] = bool
     #: The log context of the caller.
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     #: Set by the thread that decides the outcome: the one that ran the call, or the watchdog.
@@ -125,6 +127,7 @@ class PluginThreads:
         on_done: DoneHandler,
         key: StatusKey | None = None,
         counted: bool = True,
+        on_late: Callable[[], object] = bool,
     ) -> None:
         """Run ``function``; ``on_done`` gets the outcome exactly once, on another thread.
 
@@ -135,11 +138,12 @@ class PluginThreads:
             on_done: Gets the outcome.
             key: The connector or task whose code runs, if the call belongs to one.
             counted: Whether a hung call counts towards the engine's replacement.
+            on_late: Called when an abandoned call has returned after all.
 
         Raises:
             ResourceExhaustedError: QUEUE_FULL.
         """
-        call = _Call(name, function, limit_ms, on_done, key, counted)
+        call = _Call(name, function, limit_ms, on_done, key, counted, on_late)
         with self._changed:
             if self._running_count >= _RUNNING_MAX:
                 if len(self._waiting) >= _WAITING_MAX:
@@ -195,6 +199,10 @@ class PluginThreads:
             self._report(call, outcome)
         else:
             log.info("an abandoned plugin call returned", call=call.name)
+            try:
+                call.context.copy().run(call.on_late)
+            except Exception:
+                log.exception("handling a late return failed", call=call.name)
 
     @contextmanager
     def _marked(self, call: _Call) -> Iterator[None]:

@@ -92,6 +92,7 @@ class TaskRegistry:
                 limit_ms=self._limits.start_ms,
                 key=task,
                 on_done=lambda outcome: self._started(call_id, slot, outcome),
+                on_late=lambda: self._started_late(slot),
             )
 
     def stop(self, call_id: int, task: TaskId) -> None:
@@ -201,6 +202,11 @@ class TaskRegistry:
             runner.disown(in_use=isinstance(outcome, TimedOut))
         if stop_call_id is not None:
             self._send(answers.done(stop_call_id))
+
+    def _started_late(self, slot: _Slot) -> None:
+        """The start was abandoned and has returned: what it started is stopped."""
+        if slot.runner is not None:
+            slot.runner.disown(in_use=False)
 
     def _stop_runner(self, slot: _Slot, call_id: int) -> None:
         slot.unwatch()
