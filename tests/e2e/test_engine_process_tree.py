@@ -71,7 +71,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
     told = json.loads(herder.stdout.readline())
     running = Tree(herder, told["guard"], told["tree"], Path(told["directory"]))
     # guard, engine, JVM, daemon, two workers
-    assert len(running.processes) >= 6
+    wait_until(lambda: len(running.processes) >= 6, describe=lambda: running.processes)
     yield running
     herder.kill()
     herder.wait()

@@ -147,7 +147,7 @@ async def test_dead_letters_are_grouped_by_cause_and_one_shows_what_failed(
     page = await console.get(letters_path("g-sink"))
     rows = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", page.html)
     counts = [re.findall(r'<td class="num">(\d+)</td>', each) for each in rows]
-    assert counts == [["2", "0", "0", "0"], *[["1", "0", "0", "0"]] * 3]
+    assert counts == [["2", "0", "0", "0", "0"], *[["1", "0", "0", "0", "0"]] * 3]
     assert "DataError" in rows[0]
     assert "no DataError" in rows[0]
     assert "another" not in page.text
@@ -250,7 +250,7 @@ async def test_single_dead_letters_are_replayed_and_discarded_with_a_reason(
     done = await console.submit(asked, RUN)
     assert "1 discarded." in done.text
     page = await console.get(letters_path("s-sink"))
-    assert "DataError VALUE_CONVERTER 2 0 2 1" in page.text
+    assert "DataError VALUE_CONVERTER 2 0 2 0 1" in page.text
     # what is no longer open cannot be selected
     page = await console.get(letters_path("s-sink", stage="VALUE_CONVERTER", cause="DataError"))
     letters = [value for name, value in page.form(CHECK).checkboxes if name == "letter"]
