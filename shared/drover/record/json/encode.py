@@ -28,7 +28,8 @@ from drover.record.schema import SCALE, Schema, arrow_type, default_of, is_schem
 from drover.record.semantic_types import as_counted, counted_type, variable_decimals
 
 _NULL = "null"
-_NO_TEXT = pa.scalar(None, pa.string())
+# pa.scalar would import pandas into each process that validates configs
+_NO_TEXT = pa.nulls(1, pa.string())[0]
 #: How Arrow writes dates, times and timestamps that ISO 8601 has no text for.
 _OUT_OF_RANGE = "<value"
 #: The text of a number without a fraction.
