@@ -155,10 +155,10 @@ async def test_bytes_that_are_no_request_are_refused_without_an_error_in_the_log
 ) -> None:
     async with channel(internal.address) as connection:
         call: Any = connection.unary_unary(f"/{SERVICE}/PutStatuses")
-        error = await error_of(call(data, timeout=10))
+        error = await error_of(call(data, timeout=10, wait_for_ready=True))
         stream: Any = connection.unary_stream(f"/{SERVICE}/WatchStatuses")
         with pytest.raises(grpc.RpcError) as caught:
-            await collect(stream(data, timeout=10))
+            await collect(stream(data, timeout=10, wait_for_ready=True))
     for each in (error, from_rpc_error(caught.value)):
         assert isinstance(each, InvalidArgumentError)
         assert each.reason is Reason.INVALID_REQUEST

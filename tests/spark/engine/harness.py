@@ -25,8 +25,9 @@ from tests.support.waiting import wait_until_async
 PLUGINS = "tests.spark.engine.plugins"
 CALL_TIMEOUT_S = 240.0
 START_TIMEOUT_S = 180.0
+#: A start may import a connector's libraries, which takes seconds on a busy machine.
 LIMITS = EngineLimits(
-    start_ms=2_000, stop_ms=2_000, poll_ms=2_000, task_configs_ms=2_000, progress_ms=50
+    start_ms=10_000, stop_ms=2_000, poll_ms=2_000, task_configs_ms=2_000, progress_ms=50
 )
 
 _OUTCOMES = {

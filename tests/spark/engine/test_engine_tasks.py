@@ -224,7 +224,7 @@ async def test_a_task_that_hangs_in_start_is_abandoned_and_blocks_nobody(
     await engine.wait_for_records("free", 50)
     failure = (await hung).failure
     assert failure.timed_out
-    assert failure.message == "start() of task hung-0 did not return within 2 s and was abandoned"
+    assert failure.message == "start() of task hung-0 did not return within 10 s and was abandoned"
     assert (await engine.stop_task("hung")).HasField("done")
     await engine.stop_task("free")
 
