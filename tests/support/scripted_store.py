@@ -13,6 +13,7 @@ from drover.client import channel
 from drover.rpc.interceptors import Context, ended_by_server
 from drover.rpc.server import RpcServer
 
+_READY_S = 120.0
 SERVICE = "drover.api.status_store.v1.StatusStoreService"
 
 
@@ -74,7 +75,10 @@ async def start(**options: Any) -> Running:
     server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, store, SERVICE)
     address = await server.start()
     await server.set_serving(True)
-    return Running(server, store, address, channel(address))
+    connection = channel(address)
+    # gRPC remembers a refused connection to an earlier server of the port
+    await asyncio.wait_for(connection.channel_ready(), _READY_S)
+    return Running(server, store, address, connection)
 
 
 async def stop(running: Running) -> None:

@@ -32,10 +32,16 @@ async def test_calls_count_by_the_code_they_end_with(internal: Any) -> None:
         internal.store.behaviors["PutStatuses"] = behavior
         with pytest.raises(grpc.RpcError):
             await internal.stub.PutStatuses(pb.PutStatusesRequest(), timeout=10)
-    found = told(internal)
     method = SERVICE, "PutStatuses"
-    counts = {k[-1]: v for k, v in found.items() if k[:-1] == ("drover_rpc_calls_total", *method)}
-    assert counts == {"OK": 1, "NOT_FOUND": 2, "INTERNAL": 1}
+
+    def counts() -> dict[Any, Any]:
+        total = ("drover_rpc_calls_total", *method)
+        return {key[-1]: value for key, value in told(internal).items() if key[:-1] == total}
+
+    # a call is counted after its answer was sent
+    wanted = {"OK": 1, "NOT_FOUND": 2, "INTERNAL": 1}
+    await wait_until_async(lambda: counts() == wanted, describe=counts)
+    found = told(internal)
     seconds = found["drover_rpc_seconds", *method]
     assert isinstance(seconds, Distribution)
     assert seconds.count == 4
