@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -13,7 +14,7 @@ import grpc
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Error, Frame, expect
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
@@ -127,7 +128,7 @@ async def test_no_page_is_shown_in_a_frame_of_another_site(browser: Browser, wor
             head = (
                 f"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {len(body)}\r\n\r\n"
             )
-            writer.write(f"{head}\r\n\r\n".encode() + body)
+            writer.write(head.encode() + body)
             await writer.drain()
             writer.close()
 
@@ -141,9 +142,18 @@ async def test_no_page_is_shown_in_a_frame_of_another_site(browser: Browser, wor
                 def is_refused(errors: list[str] = watched.errors) -> bool:
                     return sum("frame-ancestors" in each for each in errors) >= 1
 
-                await wait_until_async(is_refused)
-                for frame in watched.page.frames[1:]:
-                    assert "Connectors" not in await frame.content()
+                await wait_until_async(is_refused, describe=lambda: watched.errors)
+                assert "Connectors" not in await wait_until_async(
+                    partial(text_of, watched.page.frames[1:])
+                )
+
+
+async def text_of(frames: Sequence[Frame]) -> str | None:
+    """What the frames show; None while one of them is loading."""
+    try:
+        return "in frames: " + "".join([await each.content() for each in frames])
+    except Error:
+        return None
 
 
 async def test_a_form_of_another_site_does_nothing(browser: Browser, worker: str) -> None:
