@@ -116,6 +116,9 @@ class Installer:
     def __init__(self, lock: str) -> None:
         self._lock = lock
         self._pip = [sys.executable, "-m", "pip"]
+        self._use_pip()
+
+    def _use_pip(self) -> None:
         self._install = [*self._pip, "install", "--quiet"]
         self._environment = dict(os.environ)
 
@@ -154,8 +157,7 @@ class Installer:
             failure = self._run(options, text)
             if failure and self._install[0] != sys.executable:
                 sys.stderr.write(f"pip installs, because uv failed: {failure.splitlines()[-1]}\n")
-                self._install = [*self._pip, "install", "--quiet"]
-                self._environment = dict(os.environ)
+                self._use_pip()
                 failure = self._run(options, text)
             if failure:
                 raise InstallError(failure)
@@ -169,12 +171,15 @@ class Installer:
         if not paths:
             return
         editable = [each for path in paths for each in ("--editable", path)]
-        command = [*self._install, "--no-index", "--no-deps", "--no-build-isolation", *editable]
-        done = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, check=False
-        )
+        done = self._call("--no-index", "--no-deps", "--no-build-isolation", *editable)
         if done.returncode != 0:
             raise InstallError(done.stderr.strip())
+
+    def _call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*self._install, *arguments]
+        return subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, check=False
+        )
 
     def _run(self, options: Sequence[str], text: str) -> str:
         """Install from the text of a lock; returns the output if it failed.
@@ -185,15 +190,12 @@ class Installer:
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            command = [*self._install, "--require-hashes", *options, "--requirement", file.name]
-            done = subprocess.run(
-                command, env=self._environment, capture_output=True, text=True, check=False
-            )
+            done = self._call("--require-hashes", *options, "--requirement", file.name)
         if done.returncode == 0:
             return ""
         if reason := reason_in(done.stderr):
             raise InstallError(reason)
-        return done.stderr.strip() or f"{command[0]} ended with {done.returncode}"
+        return done.stderr.strip() or f"{self._install[0]} ended with {done.returncode}"
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from simulation.waits import asked, messages
 
 
 class Routing:
-    """A process's calls to the owners of groups; what it knows about owners is lost in a crash."""
+    """A process's calls to the owners of groups; a crash clears the known owners."""
 
     def __init__(self, network: Network, process: Process, addresses: Sequence[str]) -> None:
         self._process = process

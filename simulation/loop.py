@@ -66,7 +66,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def crash(self) -> None:
-        """Run nothing any more."""
+        """Run no further callbacks."""
         self._closed = True
 
     def dispose(self) -> None:

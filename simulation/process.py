@@ -6,11 +6,10 @@ messages in order, timers anywhere between them.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from drover.runtime.timers import Timers
 from simulation.loop import ProcessLoop
 from simulation.world import Action, World
 
@@ -139,51 +138,3 @@ class Process:
         else:
             with self.loop.running():
                 action()
-
-
-class ProcessTimers:
-    """Keyed timers of one incarnation, on its own clock.
-
-    Args:
-        process: The owner of the clock.
-        on_due: Called when ``pop_due`` has an event; call ``arm`` after all due events are taken.
-    """
-
-    def __init__(self, process: Process, on_due: Callable[[], None]) -> None:
-        self._process = process
-        self._on_due = on_due
-        self._timers = Timers()
-        self._alarm_ms: int | None = None
-        self._alarm_id = 0
-
-    def __len__(self) -> int:
-        return len(self._timers)
-
-    def set(self, key: str, deadline_ms: int, event: object) -> None:
-        """Set or replace the timer ``key``."""
-        self._timers.set(key, deadline_ms, event)
-        self.arm()
-
-    def cancel(self, key: str) -> None:
-        """Forget the timer ``key``."""
-        self._timers.cancel(key)
-
-    def pop_due(self) -> object | None:
-        """The event of the earliest timer that is due."""
-        due = self._timers.pop_due(self._process.now_ms)
-        return None if due is None else due[1]
-
-    def arm(self) -> None:
-        """Schedule ``on_due`` for the next timer."""
-        deadline_ms = self._timers.next_deadline_ms()
-        if deadline_ms is None or (self._alarm_ms is not None and self._alarm_ms <= deadline_ms):
-            return
-        self._alarm_ms = deadline_ms
-        self._alarm_id += 1
-        delay_ms = max(deadline_ms - self._process.now_ms, 0)
-        self._process.after(delay_ms, partial(self._ring, self._alarm_id))
-
-    def _ring(self, alarm_id: int) -> None:
-        if alarm_id == self._alarm_id:
-            self._alarm_ms = None
-            self._on_due()

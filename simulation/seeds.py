@@ -15,7 +15,7 @@ def parse_seed(text: str) -> int:
     """The number of a seed.
 
     Raises:
-        ValueError: It is no seed, or is of another version; the message says what to do.
+        ValueError: It is no seed, or is of another version; the message has the remedy.
     """
     version, _, number = text.rpartition("-")
     if not number.isdecimal() or (version and not version.isdecimal()):

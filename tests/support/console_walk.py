@@ -251,7 +251,7 @@ FORMS: Sequence[Sent] = (
         for path in (plugins_page.CONFIRM, plugins_page.RUN)
     ),
 )
-#: Forms that everybody may send.
+#: Forms that each caller may send.
 FREE_FORMS = frozenset({frame.SIGN_IN, frame.SIGN_OUT, frame.THEME})
 _BY_ACTION: Mapping[tuple[str, str], Sent] = {
     (each.path, each.fields.get("action") or each.fields.get("do") or ""): each for each in FORMS
@@ -283,7 +283,7 @@ class World:
     revision: str = ""
 
     def filled(self, fields: Mapping[str, str]) -> dict[str, str]:
-        """Fields with what is known of this cluster only."""
+        """Fields, with the values of this cluster."""
         own = {"{worker}": self.worker.address, "{revision}": self.revision}
         return {key: own.get(value, value) for key, value in fields.items()}
 

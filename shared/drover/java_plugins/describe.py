@@ -79,7 +79,7 @@ class JavaSetting:
         width: The width of its input field.
         display_name: The name that user interfaces show.
         dependents: The settings whose recommended values depend on this one.
-        recommended_values: What it recommends if nothing is set.
+        recommended_values: The recommended values if nothing is set.
         valid: Its validator as text; empty for none.
     """
 
@@ -381,7 +381,7 @@ def _ask(host: JavaHost, request: Mapping[str, Any]) -> dict[str, dict[str, Any]
             output = _Reader(process.stdout, host.output_bytes_max, lambda: _kill(process))
             errors = _Reader(process.stderr, _ERROR_OUTPUT_BYTES_MAX)
             late = not _has_ended(host, process, lambda: output.count(token))
-            _kill(process)  # and what it started: a child of it would hold the pipes
+            _kill(process)  # and its children, which would hold the pipes
             output.join()
             errors.join()
     return _answers(host, token, output, errors, process.returncode, late=late)

@@ -73,7 +73,7 @@ def fetch(coordinates: Coordinates, target: Path, environ: Mapping[str, str] = o
     """Put an artifact into a new folder; a main artifact with its runtime dependencies.
 
     Jars of Kafka that the host of Java plugins has are left out. Maven's local repository is used
-    first, and the network only for what it lacks.
+    first, and the network only for missing files.
 
     Raises:
         JavaPluginError: mvn is missing, or it failed.

@@ -106,7 +106,7 @@ def scan(
     Args:
         path: The folder with its jars, at any depth; or a jar.
         name: The name of the plugin.
-        source: What it was installed from.
+        source: The path or the coordinates from which it was installed.
         limits: What each jar may contain.
         follow_links: Whether links to folders and jars are followed, as in a ``plugin.path``.
 

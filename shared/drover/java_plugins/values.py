@@ -77,8 +77,8 @@ class Plugin:
     Attributes:
         name: The name of its folder, such as ``connect-file@4.3.1``.
         path: The folder with its jars, at any depth; or its only jar.
-        source: What it was installed from: a path or Maven coordinates. Empty if Drover did not
-            install it.
+        source: The path or the Maven coordinates from which it was installed. Empty if Drover
+            did not install it.
         classes: Its classes, sorted by name.
         jars: Its jars, sorted by path.
         problems: Reasons why some of its classes cannot be used, as sentences.

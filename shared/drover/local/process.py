@@ -60,7 +60,7 @@ class ProcessRestartPolicy:
         recovered_after_s: A process that ran this long has recovered; the back-off is reset.
         serving_timeout_s: At the first start, the time until the process serves, including the
             start of a worker's Spark. After a restart, the time until it answers health checks.
-        wait_reported_after_s: A start that takes longer is reported, with what it waits for.
+        wait_reported_after_s: A start that takes longer is reported, with the reason.
     """
 
     first_s: float = 1.0

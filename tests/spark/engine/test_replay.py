@@ -144,7 +144,7 @@ async def test_an_older_letter_does_not_replace_the_newer_row_of_a_table(
         }
         started = await engine.start_task("people-db", **own, **replayed)
         assert started.HasField("done"), started
-        # a stop within the batch may leave its letters to the next task
+        # a stop within the batch may leave its dead letters to the next task
         await wait_until_async(
             lambda: rows() == list(wanted) and engine.records("people-dead") == letters,
             timeout_s=CALL_TIMEOUT_S,

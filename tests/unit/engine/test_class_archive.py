@@ -1,11 +1,13 @@
 """Archives of Spark's classes: which one an engine uses, and which it does not."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from drover.local.java_check import Java
 from drover_worker.engine.class_archive import (
     NoArchiveError,
     archive_file,
@@ -19,6 +21,8 @@ from drover_worker.engine.settings import (
     default_class_archives,
 )
 
+#: The key needs the path of a program, and starts none.
+JAVA = Java(Path(sys.executable), 17)
 CONF = {JAVA_OPTIONS: "-XX:+UseSerialGC", "spark.app.name": "drover", "spark.jars": ""}
 
 
@@ -26,14 +30,14 @@ CONF = {JAVA_OPTIONS: "-XX:+UseSerialGC", "spark.app.name": "drover", "spark.jar
 def archive(tmp_path: Path) -> Path:
     folder = tmp_path / "classes"
     folder.mkdir(mode=0o700)
-    path = archive_file(folder, decisive_settings(CONF))
+    path = archive_file(folder, decisive_settings(CONF), JAVA)
     path.write_bytes(b"archive")
     path.with_suffix(".size").write_text("7")
     return path
 
 
 def test_an_engine_uses_the_archive_for_its_java_spark_and_options(archive: Path) -> None:
-    options = options_of_engine(str(archive.parent), CONF)
+    options = options_of_engine(str(archive.parent), CONF, JAVA)
     assert options == f"-XX:SharedArchiveFile={archive} -XX:+VerifySharedSpaces"
 
 
@@ -45,15 +49,15 @@ def test_other_options_and_class_paths_have_other_archives(archive: Path) -> Non
         "spark.jars": "/opt/driver.jar",
     }.items():
         other = {**CONF, name: value}
-        assert archive_file(folder, decisive_settings(other)) != archive, name
-        assert options_of_engine(str(folder), other) == ""
+        assert archive_file(folder, decisive_settings(other), JAVA) != archive, name
+        assert options_of_engine(str(folder), other, JAVA) == ""
     same = {**CONF, "spark.sql.shuffle.partitions": "8"}
-    assert archive_file(folder, decisive_settings(same)) == archive
+    assert archive_file(folder, decisive_settings(same), JAVA) == archive
 
 
 def test_none_is_used_where_it_is_off_or_missing(tmp_path: Path) -> None:
-    assert options_of_engine(NO_CLASS_ARCHIVES, CONF) == ""
-    assert options_of_engine(str(tmp_path / "missing"), CONF) == ""
+    assert options_of_engine(NO_CLASS_ARCHIVES, CONF, JAVA) == ""
+    assert options_of_engine(str(tmp_path / "missing"), CONF, JAVA) == ""
 
 
 def others_may_write(archive: Path) -> None:
@@ -92,7 +96,7 @@ def test_an_archive_that_cannot_be_trusted_is_not_used(
 ) -> None:
     change(archive)
     with pytest.raises(NoArchiveError, match=reason):
-        options_of_engine(str(archive.parent), CONF)
+        options_of_engine(str(archive.parent), CONF, JAVA)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -105,7 +109,7 @@ def test_an_archive_of_another_user_is_not_used(archive: Path) -> None:
 @pytest.mark.parametrize("option", ["-Xshare:off", "-XX:SharedArchiveFile=/own.jsa"])
 def test_options_of_a_user_for_class_data_sharing_exclude_it(tmp_path: Path, option: str) -> None:
     with pytest.raises(NoArchiveError, match="class data sharing"):
-        archive_file(tmp_path, {JAVA_OPTIONS: option})
+        archive_file(tmp_path, {JAVA_OPTIONS: option}, JAVA)
 
 
 @pytest.mark.parametrize(

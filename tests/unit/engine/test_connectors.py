@@ -51,7 +51,7 @@ class SlowToStart(SourceConnector):
 
 
 def test_a_connector_whose_start_returns_after_its_limit_is_stopped() -> None:
-    """Otherwise what it started would run on, beside the next instance."""
+    """Otherwise its threads would run on, beside the next instance."""
     reports: list[engine_pb2.EngineReport] = []
     threads = PluginThreads(abandoned_max=8, on_exhausted=lambda _: None)
     registry = ConnectorRegistry(

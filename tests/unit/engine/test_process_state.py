@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-#: Runs the change between two looks at the process, in a process of its own.
+#: Runs the change between two checks of the process, in a separate process.
 _SCRIPT = """
 import builtins, ctypes, decimal, gc, locale, logging, os, resource, shutil, socket, sys
 import tempfile, threading, time, warnings

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyspark
 
-from drover.local.java_check import JavaUnusableError, find_java
+from drover.local.java_check import Java, JavaUnusableError, find_java
 from drover.private_files import SharedDirectoryError, private_directory, replace_private
 from drover_worker.engine.settings import (
     JAVA_OPTIONS,
@@ -62,20 +62,19 @@ def decisive_settings(conf: Mapping[str, str]) -> dict[str, str]:
     return {name: conf[name] for name in _DECISIVE if conf.get(name)}
 
 
-def archive_file(folder: Path, settings: Mapping[str, str]) -> Path:
-    """The path of the archive for this Java, this Spark and ``decisive_settings``.
+def archive_file(folder: Path, settings: Mapping[str, str], java: Java) -> Path:
+    """The path of the archive for a Java, this Spark and ``decisive_settings``.
 
     Raises:
         NoArchiveError: The settings name another archive.
-        JavaUnusableError: No Java can run Spark.
     """
     options = settings.get(JAVA_OPTIONS, "")
     if any(each in options for each in _OTHERS):
         raise NoArchiveError(f"{JAVA_OPTIONS} has options for class data sharing")
-    java = find_java().path.resolve()
+    program = java.path.resolve()
     jars = Path(pyspark.__file__).parent / "jars"
     parts = [
-        f"{java} {int(java.stat().st_mtime)}",
+        f"{program} {int(program.stat().st_mtime)}",
         f"{pyspark.__version__} {jars} {int(jars.stat().st_mtime)}",
         json.dumps(dict(settings), sort_keys=True),
     ]
@@ -113,16 +112,15 @@ def _expected_size(archive: Path) -> int | None:
         return None
 
 
-def options_of_engine(folder: str, conf: Mapping[str, str]) -> str:
+def options_of_engine(folder: str, conf: Mapping[str, str], java: Java) -> str:
     """The JVM's options that use an archive of the folder; empty without one.
 
     Raises:
         NoArchiveError: The archive cannot be used.
-        JavaUnusableError: No Java can run Spark.
     """
     if folder == NO_CLASS_ARCHIVES:
         return ""
-    archive = archive_file(Path(folder), decisive_settings(conf))
+    archive = archive_file(Path(folder), decisive_settings(conf), java)
     return java_options(archive) if check_usable(archive) else ""
 
 
@@ -228,7 +226,7 @@ def main() -> int:
         conf = {JAVA_OPTIONS: LOCAL_JVM_OPTIONS, **conf}
     settings = decisive_settings(conf)
     try:
-        write(archive_file(Path(folder), settings), settings)
+        write(archive_file(Path(folder), settings, find_java()), settings)
     except (NoArchiveError, JavaUnusableError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

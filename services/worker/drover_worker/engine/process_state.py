@@ -2,8 +2,8 @@
 
 Plugin code runs in the engine's process. Code that clears ``sys.path``, or sets a default time-out
 of sockets, changes it for every other connector, which then fails without a fault. After each
-plugin call the engine therefore restores what it needs. Additional variables, modules, paths and
-handlers stay.
+plugin call the engine therefore restores the parts that it needs. Additional variables, modules,
+paths and handlers stay.
 """
 
 import builtins

@@ -15,7 +15,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
-from drover.local.java_check import JavaUnusableError, find_java
+from drover.local.java_check import Java, JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
 from drover.python_process import SAFE_PATH_VARIABLE, python_command
 from drover_worker.engine.class_archive import NoArchiveError, options_of_engine
@@ -136,11 +136,11 @@ def start_spark(
     check_settings(settings)
     try:
         # checked first: Spark's scripts and an old Java report it in many lines
-        find_java()
+        java = find_java()
     except JavaUnusableError as error:
         raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
     info = directory / f"gateway-{secrets.token_hex(8)}"
-    jvm = _launch_gateway(settings, directory, info)
+    jvm = _launch_gateway(settings, directory, info, java)
     try:
         up = _wait_for_gateway(jvm, info, stop)
     except BaseException:
@@ -199,7 +199,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
 
 
 def _launch_gateway(
-    settings: EngineSettings, directory: Path, info: Path
+    settings: EngineSettings, directory: Path, info: Path, java: Java
 ) -> "subprocess.Popen[bytes]":
     """Start pyspark's JVM gateway with a parent-death signal.
 
@@ -209,7 +209,9 @@ def _launch_gateway(
     pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
     log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
     conf = spark_conf(settings, directory)
-    java_options = f"{_class_archive_options(settings, conf)} {conf.get(JAVA_OPTIONS, '')}".strip()
+    java_options = (
+        f"{_class_archive_options(settings, conf, java)} {conf.get(JAVA_OPTIONS, '')}".strip()
+    )
     conf[JAVA_OPTIONS] = (
         f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
         f"-XX:-UsePerfData {java_options}".strip()
@@ -230,9 +232,9 @@ def _launch_gateway(
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
 
-def _class_archive_options(settings: EngineSettings, conf: Mapping[str, str]) -> str:
+def _class_archive_options(settings: EngineSettings, conf: Mapping[str, str], java: Java) -> str:
     try:
-        return options_of_engine(settings.class_archives, conf)
+        return options_of_engine(settings.class_archives, conf, java)
     except NoArchiveError as error:
         log.warning("engines start without an archive of Spark's classes", reason=str(error))
         return ""

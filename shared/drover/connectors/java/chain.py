@@ -1,8 +1,8 @@
 """Which converters and transforms of a Java connector run in its host, and which in Drover.
 
-Kafka's own converters and transforms exist in both, with the same results; the host has those of
-Kafka and of the connector's plugin, because records are then converted once. A transform that only
-Drover has runs in Drover: after the Java ones of a source, before those of a sink. Then host and
+Kafka's own converters and transforms exist in both, with the same results; the host runs Kafka's
+and the plugin's own, because records are then converted once. A transform that only Drover has
+runs in Drover: after the Java ones of a source, before the Java ones of a sink. Then host and
 Drover exchange JSON with schemas.
 """
 

@@ -15,8 +15,8 @@ def has_class(name: str) -> bool:
 
 
 def plugins_of(java_class: JavaClass, config: Mapping[str, str]) -> Plugins:
-    """The plugins that a connector's host needs: its own, and those of the other classes that the
-    host's config names.
+    """The plugins that a connector's host needs: its own, and the plugins of the other
+    classes that the host's config names.
     """
     paths = {java_class.path: None}
     wanted = classes_of(config)

@@ -1,4 +1,4 @@
-"""The settings that Drover adds to those of a Java plugin."""
+"""The settings that Drover adds to a Java plugin's own settings."""
 
 from drover.connector import ConfigDef, ConfigKey, ConfigType, OneOf
 from drover.connector.settings import CONFIG_TEXTS

@@ -35,7 +35,7 @@ from drover.java_plugins.wire import (
     JavaCallError,
 )
 
-#: How long a call waits in the host before it looks whether the task should stop.
+#: How long a call waits in the host before it checks whether the task should stop.
 _WAIT_MS = 500
 #: How often a sink without new records asks what its plugin committed.
 _IDLE_MS = 2_000
@@ -46,7 +46,7 @@ _BATCH_BYTES_MAX = 32 * 1024 * 1024
 
 
 class JavaTaskError(Exception):
-    """A Java plugin failed; the message names the plugin and what it did, then Java's trace."""
+    """A Java plugin failed; the message names the plugin and the call, then Java's trace."""
 
 
 class _Hosted:

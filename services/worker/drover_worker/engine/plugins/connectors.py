@@ -102,7 +102,7 @@ class ConnectorRegistry:
                 limit_ms=self._limits.start_ms,
                 key=name,
                 on_done=lambda outcome: self._started(call_id, run, outcome),
-                # what it started would run on without anyone to stop it
+                # otherwise nothing stops the instance
                 on_late=lambda: self._stop_instance(run),
             )
 

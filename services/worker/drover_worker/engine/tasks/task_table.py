@@ -204,7 +204,7 @@ class TaskRegistry:
             self._send(answers.done(stop_call_id))
 
     def _started_late(self, slot: _Slot) -> None:
-        """The start was abandoned and has returned: what it started is stopped."""
+        """The start was abandoned and has returned: its task object is stopped."""
         if slot.runner is not None:
             slot.runner.disown(in_use=False)
 
