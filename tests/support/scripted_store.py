@@ -11,6 +11,7 @@ from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
 from drover.client import channel
 from drover.rpc.interceptors import Context, ended_by_server
+from drover.rpc.security import Security
 from drover.rpc.server import RpcServer
 
 _READY_S = 120.0
@@ -76,9 +77,14 @@ async def start(**options: Any) -> Running:
     address = await server.start()
     await server.set_serving(True)
     connection = channel(address)
-    # gRPC remembers a refused connection to an earlier server of the port
-    await asyncio.wait_for(connection.channel_ready(), _READY_S)
+    if _is_plaintext(**options):
+        # gRPC remembers a refused connection to an earlier server of the port
+        await asyncio.wait_for(connection.channel_ready(), _READY_S)
     return Running(server, store, address, connection)
+
+
+def _is_plaintext(*, security: Security | None = None, **_: object) -> bool:
+    return security is None or security.certificate is None
 
 
 async def stop(running: Running) -> None:
