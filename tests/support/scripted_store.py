@@ -76,11 +76,17 @@ async def start(**options: Any) -> Running:
     server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, store, SERVICE)
     address = await server.start()
     await server.set_serving(True)
-    connection = channel(address)
+    running = Running(server, store, address, channel(address))
     if _is_plaintext(**options):
         # gRPC remembers a refused connection to an earlier server of the port
-        await asyncio.wait_for(connection.channel_ready(), _READY_S)
-    return Running(server, store, address, connection)
+        try:
+            await asyncio.wait_for(running.channel.channel_ready(), _READY_S)
+        except TimeoutError:
+            # the finalizer of a server that runs breaks ast.parse() of Python 3.11, and with it
+            # pytest's report of this failure
+            await stop(running)
+            raise
+    return running
 
 
 def _is_plaintext(*, security: Security | None = None, **_: object) -> bool:
