@@ -165,6 +165,31 @@ async def test_dead_letters_are_grouped_by_cause_and_one_shows_what_failed(
     assert (await console.get(letters_path("g-sink", letter="x"))).status == 400
 
 
+@pytest.mark.parametrize("missing", ["exception.class.name", "stage"])
+async def test_a_cause_of_which_a_part_is_missing_lists_and_replays_its_dead_letters(
+    gateway: RunningGateway, console: ConsoleClient, store: EmbeddedStore, missing: str
+) -> None:
+    name = f"p-{missing.partition('.')[0]}"
+    await create(gateway, name)
+    about = {"stage": "TASK_PUT", "exception.class.name": "DataError", "connector.name": name}
+    headers = [(f"{PREFIX}{key}", text.encode()) for key, text in about.items() if key != missing]
+    store_records(store, f"{name}-dead", [{"value": b"1", "headers": headers}] * 3)
+    store_letters(store, name, "DataError", stage="TASK_PUT")
+    page = await console.get(letters_path(name))
+    (link,) = [each for each in re.findall(r'href="([^"]+)"', page.html) if "=&" in f"{each}&"]
+    cause = await console.get(html.unescape(link))
+    letters = [value for key, value in cause.form(CHECK).checkboxes if key == "letter"]
+    assert letters == ["0:2", "0:1", "0:0"]
+    asked = await console.submit(cause, CHECK, ("action", "replay"), ("every", "cause"))
+    assert "Of 3 dead letters, 3 would be replayed." in asked.text
+    reason = ("reason", "a test")
+    discard = (("action", "discard"), ("every", "cause"), reason)
+    asked = await console.submit(cause, CHECK, *discard)
+    assert "3 discarded." in (await console.submit(asked, RUN)).text
+    again = await console.submit(cause, CHECK, *discard)
+    assert (again.status, "No dead letter of this cause is open." in again.text) == (400, True)
+
+
 async def test_dead_letters_that_are_too_large_together_are_left_out_with_a_note(
     gateway: RunningGateway,
     console: ConsoleClient,

@@ -125,7 +125,8 @@ class DeadLettersPages(Pages):
     async def _check(self, request: Request) -> Response:
         """What a replay, or discarding, would do."""
         form, action = request.form, _action(request)
-        selection, client = Selection.read(form), self._context.client(request)
+        client = self._context.client(request)
+        selection = await _with_places(client, Selection.read(form))
         request_id, force = new_request_id(), bool(form.one("force"))
         reason = form.one("reason").strip()
         if action == REPLAY:
@@ -271,14 +272,28 @@ async def _letters_of_cause(
     client: ConnectClient, queue: _Queue, cause: Cause
 ) -> list[TopicRecord]:
     """The last dead letters with a cause."""
-    if not cause.is_known:
+    if not cause.has_conditions:
         letters, _ = await _last_letters(client, queue)
         own = (each for each in letters if is_of(each, queue.connector))
-        return [each for each in own if not cause_of(each).is_known][-LISTED:]
+        return [each for each in own if cause_of(each) == cause][-LISTED:]
     query = RecordQuery(topic=queue.topic, conditions=cause.conditions)
     request = pb.WatchTopicRequest(query=query, connector=queue.decoder, last_count=LISTED)
     letters, _ = await _read(client, request)
     return [each for each in letters if is_of(each, queue.connector)]
+
+
+async def _with_places(client: ConnectClient, selection: Selection) -> Selection:
+    """The selection, with the places of its dead letters if no conditions select them."""
+    name, cause = selection.connector, selection.cause
+    if cause is None or cause.has_conditions:
+        return selection
+    letters = await _letters_of_cause(client, await _queue_of(client, name), cause)
+    states = decode_states(await client.dead_letter_states(name))
+    places = [(each.partition, each.offset) for each in letters]
+    chosen = [each for each in places if states.state_of(*each) is LetterState.OPEN]
+    if not chosen:
+        raise PageError(400, "Nothing is selected", "No dead letter of this cause is open.")
+    return Selection(name, letters=tuple(chosen))
 
 
 async def _letter(client: ConnectClient, queue: _Queue, place: tuple[int, int]) -> TopicRecord:

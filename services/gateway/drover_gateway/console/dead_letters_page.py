@@ -158,13 +158,11 @@ def cause_html(
     rows = [_letter_row(connector, each, states) for each in reversed(letters)]
     head = ("Select", "Letter", "Time", "Record", "State", "Message")
     note = f"These are the last {count_max:,}." if len(letters) >= count_max else None
-    every = None
-    if cause.is_known:
-        every = tag(
-            "label",
-            tag("input", type="checkbox", name="every", value="cause"),
-            " all open ones of this cause",
-        )
+    every = tag(
+        "label",
+        tag("input", type="checkbox", name="every", value="cause"),
+        " all open ones of this cause" if cause.has_conditions else " all open ones of this list",
+    )
     return join(
         heading,
         tag("p", note, class_="quiet-note") if note else None,
@@ -172,11 +170,9 @@ def cause_html(
             CHECK,
             _hidden(
                 [("connector", connector), ("stage", cause.stage), ("cause", cause.error_class)]
-            )
-            if cause.is_known
-            else _hidden([("connector", connector)]),
+            ),
             table_html("Dead letters", head, rows),
-            tag("p", every) if every else None,
+            tag("p", every),
             _buttons(visit, connector),
         ),
         back,

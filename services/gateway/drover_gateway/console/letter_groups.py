@@ -38,9 +38,9 @@ class Cause:
     error_class: str
 
     @property
-    def is_known(self) -> bool:
-        """Whether the dead letters have headers with it."""
-        return bool(self.stage or self.error_class)
+    def has_conditions(self) -> bool:
+        """Whether ``conditions`` select its dead letters: a header that is missing meets none."""
+        return bool(self.stage and self.error_class)
 
     @property
     def conditions(self) -> list[str]:
