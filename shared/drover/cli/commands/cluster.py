@@ -174,6 +174,9 @@ def up(
         find_java()
     except JavaUnusableError as error:
         raise CliError(str(error)) from None
+    say_event = partial(_print_event, output)
+    if is_cluster_directory(directory):
+        prepare_directory(directory, say_event)
     if is_held(directory):
         state = read_state(directory)
         who = f" (pid {state.supervisor_pid})" if state else ""
@@ -195,7 +198,7 @@ def up(
     asyncio.run(refuse_beside_another(_of_grpc(counted)))
     if tls:
         # before keys are created in it
-        prepare_directory(directory, partial(_print_event, output))
+        prepare_directory(directory, say_event)
     options = replace(options, certificates=_certificates(directory, tls=tls, given=certs))
     if port_base is not None:
         options = replace(options, listen={**counted, **options.listen})
@@ -203,7 +206,7 @@ def up(
         directory.absolute(),
         cluster_stages(options),
         policy=ProcessRestartPolicy(serving_timeout_s=timeout_s),
-        on_event=partial(_print_event, output),
+        on_event=say_event,
         certificates=options.certificates,
     )
     try:
