@@ -233,7 +233,11 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.removed: list[TaskRunner] = []
+        self.given_up: list[TaskRunner] = []
         self.woken = 0
+        #: Set once the current run of a removed task has ended.
+        self.ended = threading.Event()
+        self.ended.set()
 
     def add(self, _job: TaskRunner) -> None:
         raise AssertionError("the test runs the tasks")
@@ -243,9 +247,10 @@ class Scheduler:
 
     def remove(self, job: TaskRunner) -> threading.Event:
         self.removed.append(job)
-        ended = threading.Event()
-        ended.set()
-        return ended
+        return self.ended
+
+    def give_up(self, job: TaskRunner) -> None:
+        self.given_up.append(job)
 
 
 class World:

@@ -144,6 +144,9 @@ class TaskRunner(ABC):
         self._lock = threading.Lock()
         self._core_stepped = threading.Condition(self._lock)
         self._instance: SourceTask | SinkTask | None = None
+        self._is_running = False
+        #: Whether the run hangs and was given up: its end releases the task object.
+        self._is_given_up = False
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
@@ -223,8 +226,7 @@ class TaskRunner(ABC):
         """
         self._deliver(events.Abandoned())
         if not in_use:
-            self._discard_instance()
-            self._deliver(events.InstanceReleased())
+            self._release_instance()
 
     def set_paused(self, paused: bool) -> None:
         """Pause after the batch in flight, or resume."""
@@ -232,8 +234,21 @@ class TaskRunner(ABC):
 
     def run_once(self) -> float | None:
         """See scheduler.Job."""
-        if self.stopping:
-            return None
+        with self._lock:
+            if self._core.is_stopping:
+                return None
+            self._is_running = True
+        try:
+            return self._run_batch()
+        finally:
+            with self._lock:
+                self._is_running = False
+                returns_late = self._is_given_up
+            if returns_late:
+                log.info("an abandoned run returned", task=self.name)
+                self._release_instance()
+
+    def _run_batch(self) -> float | None:
         at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
         self._activity.run_began()
         end: instructions.EndRun | None = None
@@ -259,7 +274,7 @@ class TaskRunner(ABC):
         """Wait for the batch in flight, then stop the task object; blocks.
 
         A batch that does not end within ``limit_s`` is abandoned with its thread: the next claim
-        fences its writes, and its reports are dropped.
+        fences its writes, its reports are dropped, and the task object is stopped when it ends.
         """
         self._stop_deadline_s = time.monotonic() + limit_s
         self._deliver(events.StopRequested())
@@ -267,7 +282,7 @@ class TaskRunner(ABC):
         if not ended.wait(limit_s) or not self._has_settled():
             log.warning("abandoning a batch", task=self.name, limit_s=limit_s)
         self._deliver(events.Abandoned())
-        if not ended.is_set():
+        if not ended.is_set() and self._give_up_run():
             self._tools.scheduler.give_up(self)
             self._tools.spark.sparkContext.cancelJobGroup(self._job_group)
             return
@@ -435,8 +450,6 @@ class TaskRunner(ABC):
         )
 
     def _end_failed(self, instruction: instructions.EndFailed) -> None:
-        if instruction.keeps_instance:
-            self._take_instance()  # a hung thread is still using it
         error = instruction.error
         trace = instruction.message
         if error is not None:
@@ -449,7 +462,8 @@ class TaskRunner(ABC):
                     trace=trace,
                     cause=encode_cause(instruction.cause),
                 )
-            )
+            ),
+            keeps_instance=instruction.keeps_instance,
         )
 
     def _end_fenced(self, _instruction: instructions.EndFenced) -> None:
@@ -461,11 +475,12 @@ class TaskRunner(ABC):
             )
         )
 
-    def _end(self, report: engine_pb2.EngineReport) -> None:
+    def _end(self, report: engine_pb2.EngineReport, *, keeps_instance: bool = False) -> None:
         log.info("a task ended", task=self.name, how=report.WhichOneof("report"))
         self._tools.send(report)
         self._tools.scheduler.remove(self)
-        self._discard_instance()
+        if not (keeps_instance and self._give_up_run()):
+            self._discard_instance()
 
     # --- helpers -----------------------------------------------------------------------------
 
@@ -522,6 +537,16 @@ class TaskRunner(ABC):
             with self._lock:
                 self._instance = made
             return start(made)
+
+    def _give_up_run(self) -> bool:
+        """Let the run in progress release the task object when it returns; whether there is one."""
+        with self._lock:
+            self._is_given_up = self._is_running
+            return self._is_given_up
+
+    def _release_instance(self) -> None:
+        self._discard_instance()
+        self._deliver(events.InstanceReleased())
 
     def _discard_instance(self) -> None:
         """Stop the task object on another thread, without waiting for it."""
