@@ -22,13 +22,25 @@ from drover.private_files import (
 
 #: The default directory of `drover up`, relative to the working directory.
 DEFAULT_DIRECTORY = Path(".drover") / "up"
-#: The folder of the embedded storage, in the cluster's directory.
+#: The folders of the embedded storage, of the logs and of the certificates of `drover up --tls`, in
+#: the cluster's directory.
 DATA_DIRECTORY = "data"
+LOGS_DIRECTORY = "logs"
+CERTIFICATES_DIRECTORY = "certs"
 _STATE_FILE = "cluster.json"
 _LOCK_FILE = "supervisor.lock"
 _WRITABLE_BY_OTHERS = 0o022
 #: The metrics addresses, in the format of Prometheus's file_sd_configs.
 TARGETS_FILE = "prometheus-targets.json"
+#: All that a cluster creates in its directory; the lock file last, which marks it as a cluster's.
+CLUSTER_ENTRIES = (
+    DATA_DIRECTORY,
+    LOGS_DIRECTORY,
+    CERTIFICATES_DIRECTORY,
+    TARGETS_FILE,
+    _STATE_FILE,
+    _LOCK_FILE,
+)
 
 
 class ClusterError(Exception):

@@ -25,6 +25,7 @@ from drover.local.process import (
 )
 from drover.local.state import (
     DATA_DIRECTORY,
+    LOGS_DIRECTORY,
     ClusterError,
     ClusterState,
     DirectoryLock,
@@ -65,7 +66,7 @@ class Supervisor:
             [
                 SupervisedProcess(
                     spec,
-                    directory / "logs" / f"{spec.name}.log",
+                    directory / LOGS_DIRECTORY / f"{spec.name}.log",
                     policy=policy or ProcessRestartPolicy(),
                     on_change=self._on_change,
                 )

@@ -110,6 +110,60 @@ def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_pat
     assert (tmp_path / "precious").exists()
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_files_beside_those_of_a_cluster_stay(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool
+) -> None:
+    """A cluster may run in a folder that has files already."""
+    project = tmp_path / "project"
+    DirectoryLock(project).close()
+    (project / "data").mkdir()
+    (project / "precious").write_text("x")
+    monkeypatch.chdir(project if inside else tmp_path)
+    options = () if inside else ("--dir", "project")
+    code, out, err = drover("down", "--delete-data", "--yes", *options)
+    assert code == 0
+    assert "(data, supervisor.lock)" in out
+    assert "warning: not deleted: " in err
+    assert "precious, which no cluster created" in err
+    assert [each.name for each in project.iterdir()] == ["precious"]
+
+
+def test_data_is_deleted_from_inside_the_directory(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DirectoryLock(tmp_path / "c1").close()
+    monkeypatch.chdir(tmp_path / "c1")
+    assert drover("down", "--delete-data", "--yes")[0] == 0
+    assert not (tmp_path / "c1").exists()
+
+
+def test_what_links_lead_to_stays_and_is_named(drover: Run, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (disk / "topics.db").write_text("x")
+    DirectoryLock(tmp_path / "c1").close()
+    (tmp_path / "c1" / "data").symlink_to(disk)
+    (tmp_path / "link").symlink_to(tmp_path / "c1")
+    code, _, err = drover("down", "--dir", str(tmp_path / "link"), "--delete-data", "--yes")
+    assert code == 0
+    assert f"not deleted: {disk} (to which " in err
+    assert (disk / "topics.db").exists()
+    assert not (tmp_path / "c1").exists()
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_all_that_a_demo_run_left_is_deleted(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path(".drover") / "run-1"
+    DirectoryLock(run).close()
+    (run / "fed.csv").write_text("x")
+    assert drover("down", "--delete-data", "--yes")[0] == 0
+    assert not run.exists()
+
+
 @pytest.mark.parametrize("options", [(), ("--delete-data", "--yes")])
 def test_down_does_not_end_a_process_that_has_the_pid_of_a_former_supervisor(
     drover: Run, tmp_path: Path, other: psutil.Process, options: tuple[str, ...]

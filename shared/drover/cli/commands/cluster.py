@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,6 +29,7 @@ from drover.cli.console import (
     print_table,
     run_call,
     say,
+    warn,
 )
 from drover.cli.output.connectors import worker_health
 from drover.cli.output.workers import memory_cell, memory_text
@@ -45,6 +45,7 @@ from drover.local.cluster import (
     kafka_url,
     listen_from_environment,
 )
+from drover.local.deletion import delete_cluster, deletion_text
 from drover.local.found_clusters import register, unregister
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.local.process import (
@@ -56,7 +57,9 @@ from drover.local.process import (
 )
 from drover.local.running_cluster import refuse_beside_another
 from drover.local.state import (
+    CERTIFICATES_DIRECTORY,
     DEFAULT_DIRECTORY,
+    LOGS_DIRECTORY,
     TARGETS_FILE,
     ClusterError,
     check_trusted,
@@ -229,7 +232,7 @@ def _print_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -
         print_event({"process": "cluster", "event": "up", "address": address}, output)
         return
     where = f" on {options.storage_url}" if options.storage_url else ""
-    logs = options.directory / "logs"
+    logs = options.directory / LOGS_DIRECTORY
     _print_event(
         output, "cluster", f"the cluster is up{where}; logs are in {logs}; Ctrl-C stops it"
     )
@@ -285,7 +288,7 @@ def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | N
         return given.absolute()
     if not tls:
         return None
-    made = directory.absolute() / "certs"
+    made = directory.absolute() / CERTIFICATES_DIRECTORY
     try:
         keep_certificates(made)
     except OSError as error:
@@ -316,7 +319,7 @@ def down(
         bool,
         typer.Option(
             "--delete-data",
-            help="List, then delete the directory of the cluster: configs, offsets, topics, logs.",
+            help="List, then delete what the cluster created: configs, offsets, topics, logs.",
         ),
     ] = False,
     keep_data: Annotated[
@@ -332,17 +335,19 @@ def down(
     if delete_data and keep_data:
         raise CliError("--delete-data and --keep-data contradict each other", EXIT_USAGE)
     directories = [directory]
+    demo_runs: list[Path] = []
     if directory == DEFAULT_DIRECTORY:
         if not is_cluster_directory(directory):
             directories = _clusters_here() or directories
-        directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
+        demo_runs = sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
+        directories += demo_runs
     known = [path for path in directories if is_cluster_directory(path)]
     for path in known:
         check_trusted(path)
     if delete_data and known:
         if output is Output.TABLE:
             for path in known:
-                say(f"to delete: {path}, {_content(path)}")
+                say(f"to delete: {path}, {deletion_text(path, whole=path in demo_runs)}")
         confirm(f"Stop and delete {', '.join(map(str, known))}?", yes=yes, in_scripts=True)
     stopped, removed = [], []
     for path in known:
@@ -352,8 +357,10 @@ def down(
                 say(f"stopped the cluster in {path}")
     if delete_data:
         for path in known:
-            _remove(path)
+            left = delete_cluster(path, whole=path in demo_runs)
             removed.append(str(path))
+            if left:
+                warn(f"not deleted: {', '.join(left)}, which no cluster created")
     if output is not Output.TABLE:
         print_document({"stopped": stopped, "removed": removed}, output)
         return
@@ -378,14 +385,6 @@ def _clusters_here() -> list[Path]:
     return [Path()] if is_cluster_directory(Path()) else []
 
 
-def _content(directory: Path) -> str:
-    """The number and size of the files in a directory, and the names of its entries."""
-    files = [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
-    size_mib = sum(path.stat().st_size for path in files) / 2**20
-    names = ", ".join(sorted(path.name for path in directory.iterdir()))
-    return f"{len(files)} files of {size_mib:.1f} MiB in all ({names})"
-
-
 async def _stop(directory: Path) -> bool:
     """Stop the cluster that runs in a directory; False if none does."""
     state = read_state(directory)
@@ -401,13 +400,6 @@ async def _stop(directory: Path) -> bool:
     await wait_until_gone([supervisor], _DOWN_TIMEOUT_S)
     await kill_all(tree)
     return True
-
-
-def _remove(directory: Path) -> None:
-    try:
-        shutil.rmtree(directory)
-    except OSError as error:
-        raise ClusterError(f"cannot remove {directory}: {error.strerror}") from error
 
 
 @commands.command("info")
