@@ -11,7 +11,7 @@ from tests.support.random_kills import assert_all_survive
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
-    pytest.mark.timeout(1_500),
+    pytest.mark.timeout(2_400),
     pytest.mark.faults("engine"),
 ]
 
