@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 from drover.dataplane import claims
-from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 from drover.errors import DroverError
 from drover.machine import Complete
 from drover.model.claims import ClaimRequest
@@ -20,6 +19,7 @@ from drover_coordinator.core.groups import fencing
 from drover_coordinator.core.groups.group import Group
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.protocol import Assignment
+from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 from simulation.brokers import Batch
 from simulation.network import Heard
 from simulation.publishing_task import PublishingTask
@@ -45,7 +45,7 @@ class Bug:
 
 _grant = claims.grant
 _decide = Runtime._decide
-_ended = TaskProtocol.ended
+_ended = Publishing.ended
 _check_claim = PublishingTask._check_claim
 _rewind = SinkTask._rewind
 
@@ -86,19 +86,19 @@ def _all_take_work(loads: Sequence[Any], draining: object) -> Sequence[Any]:
     return loads
 
 
-def _ended_without_a_check(protocol: TaskProtocol, how: Ended) -> None:
+def _ended_without_a_check(protocol: Publishing, how: Ended) -> None:
     _ended(protocol, how)
     if protocol.step is PublishingStep.CHECK_CLAIM:
         _ended(protocol, Ended.DONE)
 
 
-def _ended_for_good(protocol: TaskProtocol, how: Ended) -> None:
+def _ended_for_good(protocol: Publishing, how: Ended) -> None:
     _ended(protocol, how)
     if how is Ended.FENCED:
         protocol.step = PublishingStep.GIVE_UP
 
 
-def _ended_to_commit_again(protocol: TaskProtocol, how: Ended) -> None:
+def _ended_to_commit_again(protocol: Publishing, how: Ended) -> None:
     was_commit = protocol.step is PublishingStep.COMMIT
     _ended(protocol, how)
     if was_commit and how is not Ended.DONE:
@@ -264,19 +264,19 @@ BUGS: Mapping[str, Bug] = {
     ),
     "no-second-check": Bug(
         "whoever has begun as a task's producer asks whether its claim counts",
-        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        "drover_worker.engine.core.publishing.Publishing.ended",
         _ended_without_a_check,
         on_kafka=True,
     ),
     "fenced-is-verdict": Bug(
         "whoever is fenced and has the claim begins again",
-        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        "drover_worker.engine.core.publishing.Publishing.ended",
         _ended_for_good,
         on_kafka=True,
     ),
     "commit-again": Bug(
         "a commit without an answer may have been carried out: only the offsets tell",
-        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        "drover_worker.engine.core.publishing.Publishing.ended",
         _ended_to_commit_again,
         on_kafka=True,
     ),

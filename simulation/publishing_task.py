@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
 from drover.errors import DroverError
 from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
 from drover_worker.core import instructions
+from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 from simulation.brokers import Batch, Brokers, FencedError
 from simulation.engine import Engine
 from simulation.network import Heard
@@ -20,7 +20,7 @@ class PublishingTask(SimulatedTask):
 
     def __init__(self, engine: Engine, start: instructions.StartTask, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._protocol = TaskProtocol()
+        self._protocol = Publishing()
         self._epoch = -1
         self._batch: Batch = {}
         super().__init__(engine, start)

@@ -63,6 +63,7 @@ def test_every_instruction_has_an_execution() -> None:
     from drover_worker.engine.tasks.task_runner import EXECUTIONS
 
     executed = {*EXECUTIONS, *SinkRunner._OWN_EXECUTIONS, *SourceRunner._OWN_EXECUTIONS}
-    # the loop of a run handles these itself
+    # the loops of a run and of a transaction handle these themselves
     handled = {instructions.EndRun, instructions.EndStop, instructions.RefuseStart}
+    handled.add(instructions.ContinueTransaction)
     assert {*instructions.TaskInstruction.__args__} == executed | handled

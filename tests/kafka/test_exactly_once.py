@@ -15,7 +15,6 @@ from confluent_kafka.admin import OffsetSpec
 from drover.dataplane.kafka.batch_producer import BatchProducer
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
-from drover.dataplane.kafka.protocol import FENCES_MAX
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
 from drover.dataplane.kafka.task_producer import TaskProducer
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
@@ -31,10 +30,12 @@ from drover.errors import (
 from drover.log.storage import KafkaStorage, KafkaTopics
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
+from drover_worker.engine.core.publishing import FENCES_MAX
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, Record, create_topic, read_all
 from tests.support.kafka.fixtures import USERS
+from tests.support.kafka.publisher import Publisher
 from tests.support.waiting import wait_until
 
 TASK = TaskId("lines", 0)
@@ -88,20 +89,20 @@ class Owner:
 
     world: "World"
     number: int
-    writer: ExactlyOnceWriter = field(init=False)
+    writer: Publisher = field(init=False)
     producer: Mortal = field(init=False)
     next: int = 0
 
     def __post_init__(self) -> None:
         self.producer = self.world.kind(self.world.storage, TASK)
-        self.writer = ExactlyOnceWriter(
+        writer = ExactlyOnceWriter(
             self.world.storage,
             self.world.directory,
             TASK,
-            abandoned=lambda: self.world.abandoned,
             check_claim=self._check_claim,
             producer=self.producer,
         )
+        self.writer = Publisher(writer, lambda: self.world.abandoned)
 
     def _check_claim(self) -> None:
         if self.world.owner != self.number:
@@ -109,7 +110,7 @@ class Owner:
 
     def start(self) -> None:
         """Open the writer and continue at the committed offset."""
-        assert self.writer.open()
+        self.writer.open()
         committed = self.world.committed()
         self.writer.opened(committed)
         self.next = int(committed[0].offset_json or "0") if committed else 0
@@ -374,7 +375,7 @@ def test_a_transaction_that_takes_longer_than_the_brokers_let_it_is_told(
     kind: type[Mortal],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drover.dataplane.kafka.protocol.FENCES_MAX", 1)
+    monkeypatch.setattr("drover_worker.engine.core.publishing.FENCES_MAX", 1)
     timeout = {"transaction.timeout.ms": "1000"}
     world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, kind, **timeout)
     owner = world.take_over()
@@ -453,13 +454,12 @@ def test_brokers_that_are_away_leave_the_batch_staged(
         away,
         tmp_path,
         TASK,
-        abandoned=lambda: False,
         check_claim=lambda: None,
         producer=kind(away, TASK),
     )
     staged = world.staged(b"v")
     with pytest.raises(UnavailableError):
-        writer.publish([staged], [])
+        Publisher(writer).publish([staged], [])
     assert are_there(staged)
     assert owner.next == 0
 

@@ -43,7 +43,7 @@ def staged(owner: Owner, value: bytes, **columns: Any) -> StagedFiles:
     batch = pa.RecordBatch.from_pydict({"value": [value], **columns})
     rows = _Here(cast("Any", None), lambda _number: iter([batch]), 1, None)
     destination = Destination(topic=owner.world.topic)
-    return owner.writer.stage(OutgoingBatch(rows, iter, destination))
+    return owner.writer.writer.stage(OutgoingBatch(rows, iter, destination))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.support.asked import asked
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage
+from tests.support.kafka.publisher import Publisher
 
 TASK = TaskId("lines", 0)
 KEY = b'["lines",{"filename":"/in.txt"}]'
@@ -44,7 +45,7 @@ class OwnTopic:
             config={"cleanup.policy": "compact"},
         )
 
-    def writer(self, stack: ExitStack) -> ExactlyOnceWriter:
+    def writer(self, stack: ExitStack) -> Publisher:
         plane = KafkaPlane(self.storage, staging_directory=self.directory)
         writer = plane.writer(
             TASK,
@@ -55,8 +56,9 @@ class OwnTopic:
         )
         assert isinstance(writer, ExactlyOnceWriter)
         stack.callback(writer.close)
-        assert writer.open()
-        return writer
+        publisher = Publisher(writer)
+        publisher.open()
+        return publisher
 
     def values(self, topic: str) -> list[bytes | None]:
         found = read_all(self.storage.bootstrap_servers, topic)

@@ -19,6 +19,7 @@ from drover.dataplane.kafka.batch_producer import BatchProducer
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
+from drover.dataplane.plane import TransactionalWriter
 from drover.dataplane.topic_creation import TopicCreation
 from drover.dataplane.values import ReadRange
 from drover.errors import DroverError, Reason
@@ -233,9 +234,9 @@ def test_an_own_offsets_topic_with_more_replicas_than_brokers_is_predicted(
         check_claim=lambda: None,
         offsets_topic=f"{topic_prefix}own",
     )
-    writer.open()
+    assert isinstance(writer, TransactionalWriter)
     with pytest.raises(DroverError, match="DROVER_STORAGE_REPLICATION_FACTOR is 3, but"):
-        writer.opened([])
+        writer.starts([])
     writer.close()
 
 

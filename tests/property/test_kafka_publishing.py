@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
+from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 
 _RECORDS_MAX = 2
 _STEPS_MAX = 14
 
 
-class NoSecondCheck(TaskProtocol):
+class NoSecondCheck(Publishing):
     """Planted: an initialized producer publishes without checking the claim."""
 
     def ended(self, how: Ended) -> None:
@@ -25,7 +25,7 @@ class NoSecondCheck(TaskProtocol):
             super().ended(Ended.DONE)
 
 
-class FencedIsVerdict(TaskProtocol):
+class FencedIsVerdict(Publishing):
     """Planted: a fenced producer concludes that another owner has the task."""
 
     def ended(self, how: Ended) -> None:
@@ -34,7 +34,7 @@ class FencedIsVerdict(TaskProtocol):
             self.step = PublishingStep.GIVE_UP
 
 
-class CommitAgain(TaskProtocol):
+class CommitAgain(Publishing):
     """Planted: a commit without a response counts as failed."""
 
     def ended(self, how: Ended) -> None:
@@ -49,7 +49,7 @@ class Owner:
     """An owner that was granted the task, and its producer's next action."""
 
     number: int
-    protocol: TaskProtocol
+    protocol: Publishing
     epoch: int = -1
     #: The record to publish next.
     next: int = -1
@@ -142,7 +142,7 @@ class World:
         return None
 
 
-def explored(kind: type[TaskProtocol], *, offsets_apart: bool = False) -> str | None:
+def explored(kind: type[Publishing], *, offsets_apart: bool = False) -> str | None:
     """The first violation in any interleaving, with its steps; None without one."""
     start = World([Owner(number, kind()) for number in range(2)], offsets_apart=offsets_apart)
     seen: set[str] = set()
@@ -180,13 +180,13 @@ def _state(world: World) -> str:
 
 
 def test_each_record_is_published_once_whoever_is_suspended_where() -> None:
-    assert explored(TaskProtocol) is None
+    assert explored(Publishing) is None
 
 
 @pytest.mark.parametrize("planted", [NoSecondCheck, FencedIsVerdict, CommitAgain])
-def test_a_planted_defect_is_found(planted: type[TaskProtocol]) -> None:
+def test_a_planted_defect_is_found(planted: type[Publishing]) -> None:
     assert explored(planted) is not None
 
 
 def test_offsets_outside_of_the_transaction_are_found() -> None:
-    assert explored(TaskProtocol, offsets_apart=True) is not None
+    assert explored(Publishing, offsets_apart=True) is not None

@@ -20,11 +20,13 @@ from drover_worker.engine.core.commits import Commits
 from drover_worker.engine.core.failures import FailureKind
 from drover_worker.engine.core.instructions import Operation, TaskInstruction
 from drover_worker.engine.core.phases import Phase
+from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 from drover_worker.engine.core.sink import SinkCore
 from drover_worker.engine.core.source import SourceCore
 from drover_worker.engine.core.transactions import Transactions
 from tests.support.task_driver import CLAIM, OTHER_CLAIM, SinkDriver, SourceDriver, TaskDriver
 
+_ended = Publishing.ended
 T0 = TopicPartition("t", 0)
 _STEPS = 60
 _CONFIRMED_MS = 1_000
@@ -46,6 +48,7 @@ class Checks:
         if self.has_ended:
             assert not isinstance(instruction, Operation), f"{instruction} after the end"
             assert not isinstance(instruction, instructions.BeginTransaction)
+            assert not isinstance(instruction, instructions.ContinueTransaction)
         if self.is_fenced:
             assert not isinstance(instruction, instructions.SendCommit), "a commit after the fence"
         if isinstance(instruction, instructions.EndFenced):
@@ -225,9 +228,11 @@ def _row_of(offset: Any) -> int:
 
 _SOURCE_FAILURES = ("retriable", "unavailable", "lost", "engine-ends")
 _SOURCE_OPERATIONS = (
-    *("Poll", "Stage", "Notify", "StopInstance", "OpenWriter", "StartSource", "ReadClaim"),
-    "FetchOffsets",
+    *("Poll", "Stage", "Notify", "StopInstance", "TakeStep", "StartSource", "ReadClaim"),
+    *("FetchOffsets", "FindStarts"),
 )
+#: How steps of a transaction end; most of them well.
+_STEP_FAILURES = ("", "", "", "", "unavailable", "stage-again", "fenced")
 
 
 def explore_source(random: Random) -> None:
@@ -249,8 +254,14 @@ def explore_source(random: Random) -> None:
 
     def end_transaction() -> None:
         if driver.transaction is not None:
-            failure = random.choice(["", "", "", "not-published", "unknown", "unavailable"])
-            driver.end_transaction(failure, applied=failure == "unknown" and random.random() < 0.5)
+            failure = random.choice([*_STEP_FAILURES, "unknown"])
+            driver.end_transaction(failure, applied=random.random() < 0.5)
+
+    def take_step() -> None:
+        if driver.transaction is not None:
+            driver.take_transaction_step(
+                random.choice(_STEP_FAILURES), applied=random.random() < 0.5
+            )
 
     def fail() -> None:
         if random.random() < 0.2:
@@ -263,7 +274,8 @@ def explore_source(random: Random) -> None:
 
     moves: list[Callable[[], object]] = [
         *[driver.run] * 8,
-        *[end_transaction] * 4,
+        *[end_transaction] * 3,
+        *[take_step] * 4,
         *[lambda: _answer(driver, random)] * 3,
         *[add_rows] * 3,
         lambda: driver.step(events.PauseSet(random.random() < 0.3)),
@@ -363,6 +375,14 @@ def _drop_the_batches(self: Transactions[Any]) -> Any:
     return current
 
 
+def _commit_again(publishing: Publishing, how: Ended) -> None:
+    """Planted: a commit without an answer counts as failed."""
+    was_commit = publishing.step is PublishingStep.COMMIT
+    _ended(publishing, how)
+    if was_commit and how is not Ended.DONE:
+        publishing._has_batch = publishing._knows_offsets = True
+
+
 def _commit_with_the_next(core: SinkCore) -> None:
     """Planted: the offsets of a batch are committed before it is written."""
     plan = core._plan
@@ -388,6 +408,7 @@ _PLANTED: dict[str, tuple[Any, str, Any, Callable[[Random], None]]] = {
         *(SourceCore, "_RESTARTS", _without(SourceCore._RESTARTS, Phase.STAGING)),
         explore_source,
     ),
+    "a commit without an answer is repeated": (Publishing, "ended", _commit_again, explore_source),
     "a transaction is forgotten": (Transactions, "settle", _drop_the_batches, explore_source),
 }
 
@@ -440,7 +461,8 @@ def test_an_event_without_a_transition_ends_only_the_task_with_its_recent_events
 _POSSIBLE_ANYWHERE = {
     events.PauseSet,
     events.CommitAnswered,
-    events.TransactionEnded,
+    events.TransactionStepEnded,
+    events.TransactionGivenUp,
     events.StopRequested,
     events.Overdue,
     events.Abandoned,

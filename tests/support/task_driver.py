@@ -6,14 +6,14 @@ transactions, which its caller chooses.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.offsets import parse_sink_offsets
 from drover.connector.sink_control import Written
 from drover.connector.source import SourceBatch
-from drover.dataplane.plane import OutcomeUnknownError, Receipt
+from drover.dataplane.plane import Receipt, StageAgainError
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
@@ -24,14 +24,17 @@ from drover_worker.engine.core import events, instructions
 from drover_worker.engine.core.events import TaskEvent
 from drover_worker.engine.core.failures import Failure, FailureKind, Fault
 from drover_worker.engine.core.instructions import Operation, TaskInstruction
+from drover_worker.engine.core.publishing import PublishingStep
 from drover_worker.engine.core.sink import SinkCore
 from drover_worker.engine.core.sink_positions import SinkSettings
 from drover_worker.engine.core.source import SourceCore, SourceSettings
-from drover_worker.engine.core.task import TaskCore
+from drover_worker.engine.core.task import TaskCore, TaskLimits
 
 TASK = TaskId("c", 0)
 CLAIM = Term(1, 1)
 OTHER_CLAIM = Term(2, 2)
+#: Steps that belong to no open transaction.
+_OUTSIDE = frozenset({PublishingStep.INIT, PublishingStep.CHECK_CLAIM, PublishingStep.COMMIT})
 #: Partitions and offsets of the source in this world.
 LINES = {"lines": 0}
 
@@ -55,6 +58,13 @@ def errors(**changes: Any) -> ErrorSettings:
         "max_rate_window_ms": 60_000,
     }
     return ErrorSettings(**{**common, **changes})
+
+
+def limits(settings: dict[str, Any], **common: int) -> TaskLimits:
+    """The limits among the settings, from which they are removed."""
+    names = [each.name for each in fields(TaskLimits) if each.name in settings]
+    own = {name: settings.pop(name) for name in names}
+    return TaskLimits(**{"batch_max_bytes": 1_000_000, **common, **own})
 
 
 #: The failures that a scenario or a property test can request.
@@ -85,8 +95,19 @@ FAILURES: Mapping[str, Failure] = {
         kind=FailureKind.NOT_PUBLISHED,
         fault=Fault.UNAVAILABLE,
     ),
+    "stage-again": Failure(
+        error=StageAgainError(Reason.STORAGE_UNAVAILABLE, "the topic is another one"),
+        text="the topic is another one",
+        kind=FailureKind.STAGE_AGAIN,
+        fault=Fault.UNAVAILABLE,
+    ),
+    "fenced": Failure(
+        error=FailedPreconditionError(Reason.STALE_WRITER_EPOCH, "another producer"),
+        text="another producer",
+        kind=FailureKind.FENCED,
+    ),
     "unknown": Failure(
-        error=OutcomeUnknownError(Reason.STORAGE_UNAVAILABLE, "no answer"),
+        error=UnavailableError(Reason.STORAGE_UNAVAILABLE, "no answer"),
         text="no answer",
         fault=Fault.UNAVAILABLE,
     ),
@@ -259,8 +280,7 @@ class SinkDriver(TaskDriver):
             "task": TASK,
             "claim": CLAIM,
             "errors": errors(),
-            "batch_max_records": 4,
-            "batch_max_bytes": 1_000_000,
+            "limits": limits(more, batch_max_records=4),
             "topics": names,
             "auto_offset_reset": "earliest",
         }
@@ -376,6 +396,7 @@ class SourceDriver(TaskDriver):
         committed: The offsets beside them.
         later: Whether the offsets are committed after the records.
         prompt: Whether a transaction ends when the task waits for it.
+        behind: Offsets that only the source's own topic has.
     """
 
     core_class: ClassVar[type[SourceCore[Any]]] = SourceCore
@@ -384,6 +405,7 @@ class SourceDriver(TaskDriver):
     later: bool = False
     prompt: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
+    behind: Sequence[CommittedOffset] = ()
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -391,6 +413,9 @@ class SourceDriver(TaskDriver):
         self.committed: dict[str, CommittedOffset] = {}
         self.notified: list[Any] = []
         self.transaction: instructions.BeginTransaction | None = None
+        self.transaction_step: PublishingStep | None = None
+        #: The steps of the open transaction at the brokers.
+        self._sent: list[PublishingStep] = []
         #: The next row of the task object.
         self.next = 0
         self._batch_start = 0
@@ -399,12 +424,10 @@ class SourceDriver(TaskDriver):
             "task": TASK,
             "claim": CLAIM,
             "errors": errors(),
-            "batch_max_records": 100,
-            "batch_max_bytes": 1_000_000,
         }
-        self.core: SourceCore[StagedRows] = self.core_class(
-            SourceSettings(**{**common, **self.settings}), (), paused=False
-        )
+        more = dict(self.settings)
+        settings = SourceSettings(**common, limits=limits(more, batch_max_records=100), **more)
+        self.core: SourceCore[StagedRows] = self.core_class(settings, (), paused=False)
 
     def start(self) -> None:
         """The first start, from the coordinator's offsets."""
@@ -422,18 +445,42 @@ class SourceDriver(TaskDriver):
             self.committed[canonical_json(each.partition_json)] = each
 
     def end_transaction(self, failure: str = "", *, applied: bool = False) -> None:
-        """End the transaction in progress; a failed one may have been ``applied``."""
-        transaction, self.transaction = self.transaction, None
+        """Take the steps of the transaction until it ends.
+
+        Args:
+            failure: Which step fails and how: one of FAILURES, in a commit if its outcome is
+                unknown, else when the records are produced; or that another producer fences it.
+            applied: Whether the brokers carried out a commit that failed.
+        """
+        assert self.transaction is not None, "no transaction is in progress"
+        failing = PublishingStep.COMMIT if failure == "unknown" else PublishingStep.PRODUCE
+        while self.transaction is not None:
+            now = failure if self.transaction_step is failing else ""
+            if now:
+                failure = ""
+            self.take_transaction_step(now, applied=applied)
+
+    def take_transaction_step(self, failure: str = "", *, applied: bool = False) -> None:
+        """Take one step of the transaction in progress."""
+        transaction, step = self.transaction, self.transaction_step
         assert transaction is not None, "no transaction is in progress"
-        number = transaction.number
-        if self.claim != CLAIM:
-            failure, applied = "stale", False
-        if not failure or applied:
+        assert step is not None
+        if not failure and self.claim != CLAIM:  # the other owner's producer
+            is_check = step is PublishingStep.CHECK_CLAIM
+            failure = "stale" if is_check else "" if step is PublishingStep.INIT else "fenced"
+            applied = False
+        receipt = None
+        if step is PublishingStep.COMMIT and (not failure or applied):
+            assert self._sent == [PublishingStep.PRODUCE, PublishingStep.ADD_OFFSETS], self._sent
             receipt = self._apply(transaction.staged, transaction.offsets)
+        self._sent = [] if step in _OUTSIDE or failure else [*self._sent, step]
+        found = events.TransactionStepEnded(transaction.number, receipt)
         if failure:
-            self.step(events.TransactionEnded(number, failure=FAILURES[failure]))
-        else:
-            self.step(events.TransactionEnded(number, receipt))
+            found = events.TransactionStepEnded(transaction.number, failure=FAILURES[failure])
+        self.transaction_step = None
+        self.step(found)
+        if self.transaction_step is None and self.transaction is transaction:
+            self.transaction = None
 
     def _apply(self, staged: Sequence[StagedRows], offsets: Sequence[CommittedOffset]) -> Receipt:
         rows = [row for each in staged for row in range(each.start, each.end)]
@@ -447,17 +494,19 @@ class SourceDriver(TaskDriver):
         super()._note(instruction)
         if isinstance(instruction, instructions.BeginTransaction):
             assert self.transaction is None, "two transactions are in progress"
-            self.transaction = instruction
+            self.transaction, self.transaction_step = instruction, instruction.step
+        elif isinstance(instruction, instructions.ContinueTransaction):
+            self.transaction_step = instruction.step
 
     def _operations(self) -> Mapping[type[Any], Callable[[Any], TaskEvent]]:
         return {
-            instructions.StopInstance: lambda _: events.InstanceStopped(None),
+            instructions.StopInstance: self._stop,
             instructions.AwaitTransaction: self._await,
-            instructions.OpenWriter: self._open,
+            instructions.TakeStep: self._take_step,
             instructions.FetchOffsets: lambda _: events.OffsetsFetched(
                 tuple(self.committed.values())
             ),
-            instructions.PrepareWriter: lambda o: events.WriterPrepared(o.committed),
+            instructions.FindStarts: self._find_starts,
             instructions.StartSource: self._start,
             instructions.Notify: self._notify,
             instructions.Poll: self._poll,
@@ -465,10 +514,21 @@ class SourceDriver(TaskDriver):
             instructions.Publish: self._publish,
         }
 
-    def _open(self, _operation: instructions.OpenWriter) -> TaskEvent:
-        if self.claim != CLAIM:
+    def _stop(self, _operation: instructions.StopInstance) -> TaskEvent:
+        is_far = self.later or self.core.settings.publishes_apart
+        return events.InstanceStopped(None if is_far else tuple(self.committed.values()))
+
+    def _take_step(self, operation: instructions.TakeStep) -> TaskEvent:
+        if operation.step is PublishingStep.CHECK_CLAIM and self.claim != CLAIM:
             raise FailedPreconditionError(Reason.STALE_CLAIM, "claimed again")
-        return events.WriterOpened(not self.later)
+        if operation.step is PublishingStep.COMMIT:
+            self.store(operation.offsets)
+            self.behind = ()
+        self._sent = []
+        return events.StepTaken()
+
+    def _find_starts(self, operation: instructions.FindStarts) -> TaskEvent:
+        return events.StartsFound(self.behind or operation.committed, self.behind)
 
     def _await(self, _operation: instructions.AwaitTransaction) -> TaskEvent:
         if self.prompt and self.transaction is not None:

@@ -1,14 +1,17 @@
 """The commands of task scenarios, and how the instructions of a core are written down.
 
 sink [ahead] [limit=4] [wait=0] [rate=0] [topics=t] [regex] [reset=earliest] [far]    a new sink
-source [apart] [ahead] [later] [prompt] [interval=0] [rows=0] [batch=1] [rate=0] [fail=OpenWriter]
+source [apart] [ahead] [later] [prompt] [interval=0] [rows=0] [batch=1] [rate=0] [behind=1]
+       [fail=TakeStep]
                            a new source; far: only the coordinator has the claims;
+                           behind: only the source's own topic has this offset;
                            prompt: a transaction ends when the task waits for it
 records t=5 u=1            records are appended to topics
 rows 3                     the source has more rows
 run                        one run of the task
 answer [STALE_CLAIM]       the coordinator answers the commit in flight
-publish [not-published] [applied]    the transaction in progress ends
+publish [unavailable] [applied]    the transaction in progress ends
+step [fenced] [applied]    it takes one step
 fail WriteBatch retriable  the next operation of this type fails
 letters 2                  so many records of the next batch become dead letters
 returns t=3                how far the next write reports to have written
@@ -25,7 +28,7 @@ from typing import Any
 
 from drover.config.patterns import Pattern
 from drover.connector.offsets import parse_sink_offsets
-from drover.model.offsets import CommitOutcome, TopicPartition
+from drover.model.offsets import CommitOutcome, CommittedOffset, TopicPartition
 from drover_worker.engine.core import events, instructions
 from drover_worker.engine.core.instructions import TaskInstruction
 from tests.support.scenario import Command
@@ -47,7 +50,7 @@ _QUIET = (
     instructions.NoteSnapshot,
     instructions.NoteWritten,
     instructions.PlanRead,
-    instructions.PrepareWriter,
+    instructions.FindStarts,
     instructions.ReadClaim,
     instructions.ReadRequests,
     instructions.ReadRetention,
@@ -78,7 +81,8 @@ class TaskScenario:
             "rows": lambda c: self._more_rows(int(c.words[0])),
             "run": lambda _: self._task.run(),
             "answer": lambda c: self._task.answer(CommitOutcome(c.words[0]) if c.words else None),
-            "publish": self._publish,
+            "publish": lambda c: self._publish(c, self._source.end_transaction),
+            "step": lambda c: self._publish(c, self._source.take_transaction_step),
             "fail": lambda c: self._task.fail(*c.words),
             "letters": lambda c: setattr(self._sink, "letter_count", int(c.words[0])),
             "returns": lambda c: self._sink.returns.append(written(**_numbers(c))),
@@ -145,6 +149,9 @@ class TaskScenario:
             prompt="prompt" in command.words,
             settings=settings,
         )
+        if "behind" in command.options:
+            position = f'{{"next":{command.number("behind", 0)}}}'
+            made.behind = [CommittedOffset('{"lines":0}', position)]
         self._begin(made)
         if "fail" in command.options:
             made.fail(command.options["fail"], "unavailable")
@@ -157,9 +164,9 @@ class TaskScenario:
     def _more_rows(self, count: int) -> None:
         self._source.row_count += count
 
-    def _publish(self, command: Command) -> None:
+    def _publish(self, command: Command, end: Callable[..., None]) -> None:
         failure = next((word for word in command.words if word != "applied"), "")
-        self._source.end_transaction(failure, applied="applied" in command.words)
+        end(failure, applied="applied" in command.words)
 
     def _taken(self, command: Command) -> None:
         if command.words:
@@ -233,8 +240,13 @@ def _describe(instruction: TaskInstruction) -> str:
             return f"stage the rows before {_next(batch.offsets[0][1])}"
         case instructions.Publish(_, offsets):
             return f"publish: {_offsets(offsets)}"
-        case instructions.BeginTransaction(number, staged, offsets):
-            return f"transaction {number} of {len(staged)} batches: {_offsets(offsets)}"
+        case instructions.BeginTransaction(number, step, staged, offsets):
+            content = f"{len(staged)} batches: {_offsets(offsets)}"
+            return f"transaction {number} of {content}; {step}"
+        case instructions.ContinueTransaction(number, step):
+            return f"transaction {number}: {step}"
+        case instructions.TakeStep(step, offsets):
+            return f"{step}: {_offsets(offsets)}" if offsets else f"{step}"
         case instructions.Notify(offsets):
             return f"notify: {_next(offsets[0][1])}"
         case instructions.Discard(staged):

@@ -42,12 +42,11 @@ DATA_FILE = "data.db"
 
 
 class EmbeddedWriter:
-    """See TopicWriter: executors stage the records, then one transaction checks the claim,
+    """See DirectWriter: executors stage the records, then one transaction checks the claim,
     publishes the records and commits their offsets.
     """
 
     commits_with_records = True
-    publishes_apart = False
 
     def __init__(
         self, store: EmbeddedStore, task: TaskId, claim: Term, abandoned: Callable[[], bool]
@@ -56,14 +55,6 @@ class EmbeddedWriter:
         self._task = task
         self._claim = claim
         self._abandoned = abandoned
-
-    def open(self) -> bool:
-        """See TopicWriter: every write checks the claim."""
-        return False
-
-    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """See TopicWriter."""
-        return committed
 
     def stage(self, batch: OutgoingBatch) -> Sequence[StagedBlob]:
         """See TopicWriter."""

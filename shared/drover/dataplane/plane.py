@@ -5,12 +5,12 @@ Rows never pass through it: a plan has ranges, which executors read and write.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
 from drover.dataplane.topic_creation import SINGLE_PARTITION, PlannedUse, TopicCreation
 from drover.dataplane.values import Appended, ReadPlan, SettingOrigin
-from drover.errors import DataLossError, Reason, UnavailableError, Violation
+from drover.errors import DataLossError, DroverError, Reason, UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 
@@ -81,6 +81,23 @@ class AbandonedError(Exception):
     """The task was abandoned during a write: the batch is not visible."""
 
 
+class StageAgainError(UnavailableError):
+    """STORAGE_UNAVAILABLE: a staged batch cannot be published. Restart the task from the committed
+    offsets, so that its rows are staged again.
+    """
+
+
+class ProducerFencedError(Exception):
+    """Another producer was initialised with the transactional id of the task.
+
+    ``meaning`` is the error of a task that is fenced although its claim is current.
+    """
+
+    def __init__(self, message: str, meaning: DroverError) -> None:
+        super().__init__(message)
+        self.meaning = meaning
+
+
 #: A staged batch, as a writer of one kind has it.
 StagedT = TypeVar("StagedT")
 
@@ -88,42 +105,12 @@ StagedT = TypeVar("StagedT")
 class TopicWriter(Protocol[StagedT]):
     """Writes the batches of one source task, one after another, under its claim.
 
-    A staged batch is a value of the writer that staged it; a batch of one that ``publishes_apart``
-    has the attribute ``record_count``.
+    A staged batch is a value of the writer that staged it.
     """
 
     @property
     def commits_with_records(self) -> bool:
         """Whether records and offsets share a transaction."""
-
-    @property
-    def publishes_apart(self) -> bool:
-        """Whether a batch may be staged while another thread publishes the previous one, and
-        several batches may be published together.
-        """
-
-    def open(self) -> bool:
-        """Become the task's only writer. Call it before the first batch, and after a batch that
-        failed or has an unknown outcome.
-
-        Returns:
-            Whether the task's start offsets have to be fetched after this call.
-
-        Raises:
-            UnavailableError: STORAGE_UNAVAILABLE.
-            FailedPreconditionError: STALE_CLAIM; STORAGE_MISCONFIGURED, the brokers forbid it;
-                STALE_WRITER_EPOCH, another client keeps writing as this task.
-        """
-
-    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """Pass the coordinator's offsets; afterwards the task can write.
-
-        Returns:
-            The offsets to start the task from.
-
-        Raises:
-            DroverError: As ``open`` and ``publish``.
-        """
 
     def stage(self, batch: OutgoingBatch) -> StagedT:
         """Run the rows through the pipeline on executors, until they can be published.
@@ -134,22 +121,77 @@ class TopicWriter(Protocol[StagedT]):
                 offsets.
         """
 
-    def publish(self, staged: Sequence[StagedT], offsets: Sequence[CommittedOffset]) -> Receipt:
-        """Publish staged batches in this order.
-
-        Raises:
-            NotPublishedError, OutcomeUnknownError: See there.
-            AbandonedError: The task was abandoned.
-            FailedPreconditionError: STALE_CLAIM, nothing became visible; otherwise as ``open``.
-            Exception: An error of Kafka or Spark. Without transactions some records may have been
-                written; the task has to restart from its committed offsets.
-        """
-
     def discard(self, staged: Sequence[StagedT]) -> None:
         """Drop staged batches that will not be published."""
 
     def close(self) -> None:
         """Close; unpublished batches are lost. Idempotent."""
+
+
+class DirectWriter(TopicWriter[StagedT], Protocol[StagedT]):
+    """A writer of which one call publishes."""
+
+    def publish(self, staged: Sequence[StagedT], offsets: Sequence[CommittedOffset]) -> Receipt:
+        """Publish staged batches in this order.
+
+        Raises:
+            NotPublishedError: See there.
+            AbandonedError: The task was abandoned.
+            FailedPreconditionError: STALE_CLAIM, nothing became visible.
+            Exception: An error of Kafka or Spark. Without transactions some records may have been
+                written; the task has to restart from its committed offsets.
+        """
+
+
+@runtime_checkable
+class TransactionalWriter(TopicWriter[StagedT], Protocol[StagedT]):
+    """A writer with a transactional producer, whose steps the task's core decides.
+
+    A batch may be staged while another thread takes the steps; a staged batch has the attribute
+    ``record_count``. Every step raises ProducerFencedError, UnavailableError STORAGE_UNAVAILABLE,
+    or another DroverError with its reason.
+    """
+
+    def init(self) -> None:
+        """Initialise the producer: ends open transactions of earlier ones, and fences them.
+
+        Raises:
+            FailedPreconditionError: STORAGE_MISCONFIGURED, the brokers forbid it.
+        """
+
+    def check_claim(self) -> None:
+        """Make the coordinator record that the task writes under its claim.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM.
+        """
+
+    def starts(self, committed: Sequence[CommittedOffset]) -> "WriterStarts":
+        """Where to start the task, given the coordinator's offsets; forgets cached facts."""
+
+    def produce(self, staged: Sequence[StagedT]) -> None:
+        """Start a transaction with the records of staged batches, in this order.
+
+        Raises:
+            StageAgainError: See there; ``add_offsets`` and ``commit`` may raise it as well.
+        """
+
+    def add_offsets(self, offsets: Sequence[CommittedOffset]) -> None:
+        """Add source offsets to the transaction."""
+
+    def commit(self) -> None:
+        """Commit the transaction. After an error its outcome is unknown."""
+
+    def published(self, staged: Sequence[StagedT]) -> Receipt:
+        """Discard batches that were published; returns their receipt."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStarts:
+    """The offsets to start from; those ``behind`` are not in every offsets topic yet."""
+
+    committed: Sequence[CommittedOffset]
+    behind: Sequence[CommittedOffset] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +331,7 @@ class DataPlane(TopicChecks, Protocol):
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
         offsets_topic: str = "",
-    ) -> TopicWriter[Any]:
+    ) -> DirectWriter[Any] | TransactionalWriter[Any]:
         """The writer of ``task`` under ``claim``.
 
         ``abandoned`` is called before records become visible: once it returns True, none do.

@@ -10,17 +10,19 @@ import pytest
 
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import (
-    NotPublishedError,
-    OutcomeUnknownError,
     OutgoingBatch,
+    ProducerFencedError,
     Receipt,
-    TopicWriter,
+    StageAgainError,
+    TransactionalWriter,
+    WriterStarts,
 )
 from drover.dataplane.spark_jobs import run_pass
-from drover.errors import FailedPreconditionError, Reason
+from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover_worker.engine.core import batch_size
+from drover_worker.engine.core.publishing import FENCES_MAX
 from drover_worker.engine.tasks import source_runner
 from drover_worker.engine.tasks.source_runner import SourceRunner
 from tests.support.waiting import wait_until
@@ -43,42 +45,60 @@ def collect(batches: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass
 class ApartWriter:
-    """Publishes into a list while ``gate`` is open, or raises the next of ``raises``."""
+    """Publishes into a list while ``gate`` is open; a step raises the next of its errors."""
 
     world: World
-    check_claim: Callable[[], None]
+    claim_is_current: Callable[[], None]
     commits_with_records: bool = True
-    publishes_apart: bool = True
     gate: threading.Event = field(default_factory=threading.Event)
-    raises: list[Exception] = field(default_factory=list)
+    raises: dict[str, list[Exception]] = field(default_factory=dict)
     transactions: list[list[str]] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
     staged_count: int = 0
     opened_count: int = 0
     discarded: list[str] = field(default_factory=list)
     closed: bool = False
+    open_values: list[str] = field(default_factory=list)
+    open_offsets: Sequence[CommittedOffset] = ()
 
-    def open(self) -> bool:
-        self.check_claim()
-        return True
+    def fail(self, step: str, *errors: Exception) -> None:
+        """Let the next calls of a step raise these errors."""
+        self.raises.setdefault(step, []).extend(errors)
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
+    def init(self) -> None:
+        self._step("init")
+
+    def check_claim(self) -> None:
+        self._step("check_claim")
+        self.claim_is_current()
+
+    def starts(self, committed: Sequence[CommittedOffset]) -> WriterStarts:
         self.opened_count += 1
-        return committed
+        return WriterStarts(committed)
 
     def stage(self, batch: OutgoingBatch) -> Staged:
         staged = Staged([row["value"] for row in run_pass(batch, collect)])
         self.staged_count += 1
         return staged
 
-    def publish(self, staged: Sequence[Staged], offsets: Sequence[CommittedOffset]) -> Receipt:
+    def produce(self, staged: Sequence[Staged]) -> None:
         assert self.gate.wait(60)
-        if self.raises:
-            raise self.raises.pop(0)
-        self.transactions.append([value for each in staged for value in each.values])
+        self._step("produce")
+        self.open_values = [value for each in staged for value in each.values]
+
+    def add_offsets(self, offsets: Sequence[CommittedOffset]) -> None:
+        self._step("add_offsets")
+        self.open_offsets = offsets
+
+    def commit(self) -> None:
+        self._step("commit")
+        self.transactions.append(self.open_values)
         task = TaskId("AheadSource", 0)
         claim = self.world.store.current_claim(task)
         assert claim is not None
-        self.world.store.publish(task, claim, [], offsets)
+        self.world.store.publish(task, claim, [], self.open_offsets)
+
+    def published(self, staged: Sequence[Staged]) -> Receipt:
         return Receipt(record_count=sum(each.record_count for each in staged), topics=("t",))
 
     def discard(self, staged: Sequence[Staged]) -> None:
@@ -86,6 +106,12 @@ class ApartWriter:
 
     def close(self) -> None:
         self.closed = True
+
+    def _step(self, name: str) -> None:
+        self.steps.append(name)
+        errors = self.raises.get(name)
+        if errors:
+            raise errors.pop(0)
 
 
 class ApartPlane(EmbeddedPlane):
@@ -107,7 +133,7 @@ class ApartPlane(EmbeddedPlane):
     ) -> Any:
         del task, claim, abandoned, offsets_topic
         writer = ApartWriter(self.world, check_claim)
-        checked: TopicWriter[Staged] = writer
+        checked: TransactionalWriter[Staged] = writer
         self.made.append(writer)
         return checked
 
@@ -213,7 +239,7 @@ def test_a_batch_that_is_not_published_is_published_again_before_the_next(
     task = start()
     task.runner.run_once()
     task.runner.run_once()
-    task.writer.raises.append(NotPublishedError(Reason.STORAGE_UNAVAILABLE, "away"))
+    task.writer.fail("produce", UnavailableError(Reason.STORAGE_UNAVAILABLE, "away"))
     assert task.settle() == 0.1
     assert len(Lines.made) == 1, "the task is not started again"
     task.runner.run_once()
@@ -227,7 +253,7 @@ def test_after_an_unknown_outcome_the_offsets_tell_where_to_go_on(
     task = start()
     task.runner.run_once()
     task.runner.run_once()
-    task.writer.raises.append(OutcomeUnknownError(Reason.STORAGE_UNAVAILABLE, "no answer"))
+    task.writer.fail("commit", UnavailableError(Reason.STORAGE_UNAVAILABLE, "no answer"))
     assert task.settle() == 0.1
     task.runner.run_once()
     assert len(Lines.made) == 2
@@ -240,7 +266,7 @@ def test_after_an_unknown_outcome_the_offsets_tell_where_to_go_on(
 def test_a_stale_claim_ends_the_task(start: Callable[..., Task]) -> None:
     task = start()
     task.runner.run_once()
-    task.writer.raises.append(FailedPreconditionError(Reason.STALE_CLAIM, "stale"))
+    task.writer.fail("produce", FailedPreconditionError(Reason.STALE_CLAIM, "stale"))
     assert task.settle() is None
     assert task.world.kinds == ["task_fenced"]
     assert task.writer.closed
@@ -252,11 +278,49 @@ def test_a_transactional_id_that_somebody_else_has_fails_the_task_with_who(
     task = start()
     task.runner.run_once()
     why = "another producer keeps using the transactional id g-c-0"
-    task.writer.raises.append(FailedPreconditionError(Reason.STALE_WRITER_EPOCH, why))
+    meaning = FailedPreconditionError(Reason.STALE_WRITER_EPOCH, why)
+    fences = [ProducerFencedError("fenced", meaning) for _ in range(FENCES_MAX + 1)]
+    task.writer.fail("produce", *fences)
     assert task.settle() is None
     assert task.world.kinds == ["task_failed"]
     assert why in task.world.reports[-1].task_failed.trace
     assert task.writer.closed
+
+
+def test_a_fenced_producer_begins_again_and_publishes_the_same_batch(
+    start: Callable[..., Task],
+) -> None:
+    task = start()
+    task.runner.run_once()
+    meaning = FailedPreconditionError(Reason.STALE_WRITER_EPOCH, "another producer")
+    task.writer.fail("add_offsets", ProducerFencedError("fenced", meaning))
+    task.writer.steps.clear()
+    task.settle()
+    begin, publish = ["init", "check_claim"], ["produce", "add_offsets", "commit"]
+    assert task.writer.steps == ["produce", "add_offsets", *begin, *publish]
+    assert task.writer.transactions == [["line 0"]]
+    assert task.writer.staged_count == 2
+
+
+def test_a_batch_that_has_to_be_staged_again_is_polled_again(start: Callable[..., Task]) -> None:
+    task = start()
+    task.runner.run_once()
+    task.writer.fail("produce", StageAgainError(Reason.STORAGE_UNAVAILABLE, "another topic"))
+    assert task.settle() == 0.1
+    task.runner.run_once()
+    task.settle()
+    assert task.writer.transactions == [["line 0"]]
+    assert len(Lines.made) == 2
+
+
+def test_a_transaction_of_an_abandoned_task_is_not_committed(start: Callable[..., Task]) -> None:
+    task = start()
+    task.runner.run_once()
+    task.runner.stop(0.01)
+    task.writer.gate.set()
+    wait_until(lambda: task.writer.closed)
+    assert task.writer.steps[-1] == "produce"
+    assert task.writer.transactions == []
 
 
 def test_a_batch_that_cannot_be_made_waits_for_the_one_that_is_published(
@@ -280,7 +344,7 @@ def test_a_batch_that_could_not_be_made_is_made_again(
     task.runner.run_once()
     Lines.faults.append(unavailable)
     if not is_published:
-        task.writer.raises.append(NotPublishedError(Reason.STORAGE_UNAVAILABLE, "away"))
+        task.writer.fail("produce", UnavailableError(Reason.STORAGE_UNAVAILABLE, "away"))
     task.writer.gate.set()
     assert task.runner.run_once() == 0.1
     for _ in range(4):
@@ -334,14 +398,13 @@ def test_a_task_starts_from_what_is_committed_once_its_writer_is_the_only_one(
 ) -> None:
     offset = CommittedOffset('{"lines":0}', '{"next":2}')
 
-    def late_commit(writer: ApartWriter) -> bool:
+    def late_commit(writer: ApartWriter) -> None:
         task = TaskId("AheadSource", 0)
         claim = world.store.current_claim(task)
         assert claim is not None
         world.store.publish(task, claim, [], [offset])
-        return True
 
-    monkeypatch.setattr(ApartWriter, "open", late_commit)
+    monkeypatch.setattr(ApartWriter, "init", late_commit)
     task = start()
     task.runner.run_once()
     task.settle()

@@ -30,10 +30,11 @@ from drover.dataplane.plane import (
     AbandonedError,
     DeadLetterWriter,
     Destination,
+    DirectWriter,
     OutgoingBatch,
     PartitionKey,
     Receipt,
-    TopicWriter,
+    TransactionalWriter,
     require_reached,
 )
 from drover.dataplane.shared_jobs import core_count
@@ -74,7 +75,7 @@ log = structlog.get_logger(__name__)
 
 
 class KafkaWriter:
-    """See TopicWriter: at least once. Executors produce the records, and the caller commits the
+    """See DirectWriter: at least once. Executors produce the records, and the caller commits the
     offsets when all records are acknowledged.
 
     A batch is written by one Spark partition, which keeps the order of its rows; a source scales by
@@ -82,20 +83,11 @@ class KafkaWriter:
     """
 
     commits_with_records = False
-    publishes_apart = False
 
     def __init__(self, storage: KafkaStorage, task: TaskId, abandoned: Callable[[], bool]) -> None:
         self._storage = storage
         self._task = task
         self._abandoned = abandoned
-
-    def open(self) -> bool:
-        """See TopicWriter."""
-        return False
-
-    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """See TopicWriter."""
-        return committed
 
     def stage(self, batch: OutgoingBatch) -> OutgoingBatch:
         """See TopicWriter: the batch runs when it is published."""
@@ -379,7 +371,7 @@ class KafkaPlane:
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
         offsets_topic: str = "",
-    ) -> TopicWriter[StagedFiles] | TopicWriter[OutgoingBatch]:
+    ) -> TransactionalWriter[StagedFiles] | DirectWriter[OutgoingBatch]:
         """See DataPlane."""
         del claim
         if self._staging_directory is None:
@@ -388,7 +380,6 @@ class KafkaPlane:
             self._storage,
             self._staging_directory,
             task,
-            abandoned=abandoned,
             check_claim=check_claim,
             offsets_topic=offsets_topic,
         )

@@ -1,7 +1,8 @@
 """Exactly once: records and source offsets of a task in one transaction (ADR 0020)."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
@@ -9,20 +10,19 @@ import structlog
 from drover.dataplane.kafka.batch_producer import BatchProducer, can_send
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
 from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
-from drover.dataplane.kafka.protocol import Ended, PublishingStep, TaskProtocol
-from drover.dataplane.kafka.staging import FileStager, StagedFiles, StagedPart, staged_files
+from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
 from drover.dataplane.kafka.task_producer import FencedError, TaskProducer
 from drover.dataplane.kafka.topics import KNOWN_TOPIC_S
 from drover.dataplane.plane import (
     BATCH_TOPICS_MAX,
-    AbandonedError,
-    NotPublishedError,
-    OutcomeUnknownError,
     OutgoingBatch,
+    ProducerFencedError,
     Receipt,
+    StageAgainError,
+    WriterStarts,
 )
 from drover.dataplane.spark_jobs import run_pass
-from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.errors import DroverError, FailedPreconditionError, Reason
 from drover.log.kafka.errors import UNKNOWN_TOPIC, kafka_code
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
@@ -39,12 +39,11 @@ def task_producer(storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "
 
 
 class ExactlyOnceWriter:
-    """See TopicWriter. Executors stage records in files; the engine publishes them with the offsets
-    in a transaction of the task's own producer.
+    """See TransactionalWriter. Executors stage records in files; the engine publishes them with the
+    offsets in a transaction of the task's own producer.
     """
 
     commits_with_records = True
-    publishes_apart = True
 
     def __init__(
         self,
@@ -52,7 +51,6 @@ class ExactlyOnceWriter:
         directory: Path,
         task: TaskId,
         *,
-        abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
         offsets_topic: str = "",
         producer: TaskProducer | None = None,
@@ -60,45 +58,43 @@ class ExactlyOnceWriter:
         self._storage = storage
         self._directory = directory
         self._task = task
-        self._abandoned = abandoned
         self._check_claim = check_claim
         self._offsets_topic = offsets_topic
         self._producer = producer or task_producer(storage, task, offsets_topic=offsets_topic)
-        self._protocol = TaskProtocol()
+        #: Whether the batch in progress was staged with cached partition counts.
+        self._believes = False
+        #: Whether the transaction in progress has neither records nor offsets.
+        self._is_empty = True
         #: The written form of partitions in the offsets topic, by their canonical form.
         self._spellings: dict[str, str] = {}
         #: Partition counts for executors, and the end of their validity.
         self._known_counts: dict[str, int] = {}
         self._known_until_s = 0.0
 
-    def open(self) -> bool:
-        """See TopicWriter."""
-        self._protocol.start_over()
-        self._known_counts = {}
-        try:
-            self._run_until(PublishingStep.FETCH, PublishingStep.READY, parts=(), records=())
-        except FencedError as error:
-            raise self._taken(error) from error
-        return True
+    def init(self) -> None:
+        """See TransactionalWriter."""
+        with self._step():
+            self._producer.init()
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
-        """See TopicWriter. Both topics have the same offsets afterwards."""
-        starts: Sequence[CommittedOffset] = committed
+    def check_claim(self) -> None:
+        """See TransactionalWriter."""
+        self._check_claim()
+
+    def starts(self, committed: Sequence[CommittedOffset]) -> WriterStarts:
+        """See TransactionalWriter."""
+        self._known_counts = {}
+        found: Sequence[CommittedOffset] = committed
         behind: Sequence[CommittedOffset] = ()
         if self._offsets_topic:
             connector = self._task.connector
             own = read_own_offsets(self._storage, self._offsets_topic, connector)
-            starts = joined(own, committed)
+            found = joined(own, committed)
             in_both = set(own).intersection(committed)
-            behind = [each for each in starts if each not in in_both]
+            behind = [each for each in found if each not in in_both]
         self._spellings = {
-            canonical_json(each.partition_json): each.partition_json for each in starts
+            canonical_json(each.partition_json): each.partition_json for each in found
         }
-        if self._protocol.step is PublishingStep.FETCH:
-            self._protocol.ended(Ended.DONE)
-        if behind:
-            self.publish([], behind)
-        return starts
+        return WriterStarts(found, behind)
 
     def stage(self, batch: OutgoingBatch) -> StagedFiles:
         """See TopicWriter."""
@@ -118,26 +114,33 @@ class ExactlyOnceWriter:
             self._known_counts |= staged.partition_counts
         return staged
 
-    def publish(self, staged: Sequence[StagedFiles], offsets: Sequence[CommittedOffset]) -> Receipt:
-        """See TopicWriter."""
+    def produce(self, staged: Sequence[StagedFiles]) -> None:
+        """See TransactionalWriter."""
+        self._believes = any(each.believes for each in staged)
         parts = [part for batch in staged for part in batch.parts]
-        if parts or offsets:
-            self._protocol.begin_batch()
-            try:
-                self._run_until(PublishingStep.READY, parts=parts, records=self._records(offsets))
-            except FencedError as error:
-                raise self._taken(error) from error
-            except FailedPreconditionError as error:
-                believed = any(each.believes for each in staged)
-                if not believed or kafka_code(error) not in UNKNOWN_TOPIC:
-                    raise
-                # a topic may have been deleted since its count was cached: the batch is staged
-                # again
-                raise UnavailableError(Reason.STORAGE_UNAVAILABLE, error.message) from error
-            except UnavailableError as error:
-                if self._protocol.has_batch:
-                    raise NotPublishedError(error.reason, error.message) from error
-                raise OutcomeUnknownError(error.reason, error.message) from error
+        self._is_empty = not parts  # brokers refuse to commit a transaction of nothing
+        if parts:
+            with self._step():
+                self._producer.produce(parts)
+
+    def add_offsets(self, offsets: Sequence[CommittedOffset]) -> None:
+        """See TransactionalWriter."""
+        if self._is_empty and not offsets:
+            return
+        with self._step():
+            if self._is_empty:
+                self._producer.produce(())
+                self._is_empty = False
+            self._producer.add_offsets(self._records(offsets))
+
+    def commit(self) -> None:
+        """See TransactionalWriter."""
+        if not self._is_empty:
+            with self._step():
+                self._producer.commit()
+
+    def published(self, staged: Sequence[StagedFiles]) -> Receipt:
+        """See TransactionalWriter."""
         self.discard(staged)
         return Receipt(
             record_count=sum(each.record_count for each in staged),
@@ -155,48 +158,20 @@ class ExactlyOnceWriter:
     def close(self) -> None:
         """See TopicWriter."""
         self._producer.close()
-        self._protocol.start_over()
 
-    def _run_until(
-        self,
-        *wanted: PublishingStep,
-        parts: Sequence[StagedPart],
-        records: Sequence[tuple[bytes, bytes | None, str]],
-    ) -> None:
-        """Run steps until one of ``wanted`` is next."""
-        protocol, producer = self._protocol, self._producer
-        do: Mapping[PublishingStep, Callable[[], None]] = {
-            PublishingStep.INIT: producer.init,
-            PublishingStep.CHECK_CLAIM: self._check_claim,
-            PublishingStep.PRODUCE: lambda: producer.produce(parts),
-            PublishingStep.ADD_OFFSETS: lambda: producer.add_offsets(records),
-            PublishingStep.COMMIT: self._commit,
-        }
-        while protocol.step not in wanted:
-            if protocol.step is PublishingStep.FETCH:
-                raise UnavailableError(
-                    Reason.STORAGE_UNAVAILABLE,
-                    f"the outcome of the transaction of {producer.id} is unknown: "
-                    "the committed offsets show it",
-                )
-            step = protocol.step
-            try:
-                do[step]()
-            except FencedError:
-                protocol.ended(Ended.FENCED)
-                log.info("the task's producer was fenced", task=str(self._task), step=str(step))
-                if protocol.step is PublishingStep.GIVE_UP:
-                    raise
-            except BaseException:
-                protocol.ended(Ended.FAILED)
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """Convert the errors of a step of the producer."""
+        try:
+            yield
+        except FencedError as error:
+            log.info("the task's producer was fenced", task=str(self._task), error=str(error))
+            raise ProducerFencedError(str(error), self._taken(error)) from error
+        except FailedPreconditionError as error:
+            if not self._believes or kafka_code(error) not in UNKNOWN_TOPIC:
                 raise
-            else:
-                protocol.ended(Ended.DONE)
-
-    def _commit(self) -> None:
-        if self._abandoned():
-            raise AbandonedError(f"task {self._task} was abandoned before it published a batch")
-        self._producer.commit()
+            # a topic may have been deleted since its count was cached: the batch is staged again
+            raise StageAgainError(Reason.STORAGE_UNAVAILABLE, error.message) from error
 
     def _records(self, offsets: Sequence[CommittedOffset]) -> list[tuple[bytes, bytes | None, str]]:
         """Keys, values and headers; the last offset of each partition."""

@@ -33,12 +33,20 @@ class CommitAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionEnded:
-    """The transaction ``number`` ended on its thread; ``receipt`` is None if it failed."""
+class TransactionStepEnded:
+    """A step of the transaction ``number`` ended on its thread; a commit has a ``receipt``."""
 
     number: int
     receipt: Receipt | None = None
     failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionGivenUp:
+    """The thread of the transaction ``number`` exceeded its time limit, and may still run."""
+
+    number: int
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,19 +290,16 @@ class IdleReturned:
 
 
 @dataclass(frozen=True, slots=True)
-class WriterOpened:
-    """The writer is the task's only one; ``needs_offsets`` if the start offsets have to be fetched
-    after this.
-    """
-
-    needs_offsets: bool
+class StepTaken:
+    """The step of the writer succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
-class WriterPrepared:
-    """The task can write, and starts from these offsets."""
+class StartsFound:
+    """The offsets to start from; those ``behind`` have to be committed before the first batch."""
 
     committed: Sequence[CommittedOffset]
+    behind: Sequence[CommittedOffset] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,11 +354,11 @@ class Published:
 
 
 TaskEvent = (
-    PauseSet | CommitAnswered | TransactionEnded | StopRequested | Overdue | Abandoned
-    | InstanceReleased | StartRequested | RunBegan | SettleRequested | OperationFailed | ClaimRead
-    | ClaimConfirmed | InstanceStopped | InstanceStarted | OffsetsFetched | CommitsAwaited
-    | TransactionAwaited | TopicsFound | PartitionsCounted | TopicsIdentified | EndsFound
-    | RetentionRead | OutputTraced | FirstMetadataReturned | ReplayBegun | RequestsRead
-    | ReadPlanned | LagMeasured | BatchWritten | LettersPublished | IdleReturned | WriterOpened
-    | WriterPrepared | Notified | LettersPlanned | LettersChecked | Polled | Staged | Published
+    PauseSet | CommitAnswered | TransactionStepEnded | TransactionGivenUp | StopRequested | Overdue
+    | Abandoned | InstanceReleased | StartRequested | RunBegan | SettleRequested | OperationFailed
+    | ClaimRead | ClaimConfirmed | InstanceStopped | InstanceStarted | OffsetsFetched
+    | CommitsAwaited | TransactionAwaited | TopicsFound | PartitionsCounted | TopicsIdentified
+    | EndsFound | RetentionRead | OutputTraced | FirstMetadataReturned | ReplayBegun | RequestsRead
+    | ReadPlanned | LagMeasured | BatchWritten | LettersPublished | IdleReturned | StepTaken
+    | StartsFound | Notified | LettersPlanned | LettersChecked | Polled | Staged | Published
 )  # fmt: skip

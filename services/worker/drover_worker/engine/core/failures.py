@@ -25,6 +25,10 @@ class FailureKind(Enum):
     RETRIABLE = "retriable"
     #: A batch is staged, but not visible: it can be published again.
     NOT_PUBLISHED = "not published"
+    #: Another producer was initialised with the transactional id of the task.
+    FENCED = "fenced"
+    #: A staged batch cannot be published: its rows have to be staged again.
+    STAGE_AGAIN = "stage again"
     #: The records of a batch have several schemas.
     MIXED_SCHEMAS = "mixed schemas"
     #: A partition ends before the position of the task.

@@ -17,6 +17,7 @@ from drover.model.failures import FailureCause
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.pipeline import PassReport
 from drover_worker.engine.core.failures import Fault
+from drover_worker.engine.core.publishing import PublishingStep
 from drover_worker.engine.core.staged import SourceOffsets
 from drover_worker.engine.core.steps import Step
 
@@ -360,13 +361,16 @@ class NoteRestored:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWriter:
-    """Operation: become the task's only writer."""
+class TakeStep:
+    """Operation of a start: take a step of the writer; only offsets are published at a start."""
+
+    step: PublishingStep
+    offsets: Sequence[CommittedOffset] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareWriter:
-    """Operation: pass the committed offsets to the writer."""
+class FindStarts:
+    """Operation: find the offsets to start from, given the coordinator's."""
 
     committed: Sequence[CommittedOffset]
 
@@ -435,11 +439,22 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction:
-    """Publish staged batches with their offsets on a separate thread; its end is an event."""
+    """Publish staged batches with their offsets: take this step on a separate thread; the end of
+    each step is an event.
+    """
 
     number: int
+    step: PublishingStep
     staged: Sequence[Any]
     offsets: Sequence[CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueTransaction:
+    """Take this step on the thread of the transaction."""
+
+    number: int
+    step: PublishingStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,13 +502,13 @@ Operation = (
     Examine | ReadClaim | ConfirmClaim | StopInstance | FetchOffsets | AwaitCommits | StartSink
     | BeginReplay | FindTopics | CountPartitions | IdentifyTopics | FindEnds | ReadRetention
     | TraceOutput | GetFirstMetadata | ReadRequests | PlanReplay | PlanRead | MeasureLag
-    | WriteBatch | PublishLetters | CallIdle | OpenWriter | PrepareWriter | StartSource | Notify
+    | WriteBatch | PublishLetters | CallIdle | TakeStep | FindStarts | StartSource | Notify
     | PlanLetters | CheckLetters | StageLetters | Poll | Stage | Publish | AwaitTransaction
 )  # fmt: skip
 TaskInstruction = (
     Operation | Wake | EndRun | EndFailed | EndFenced | RefuseStart | DeferStart | NoteRetry
     | NoteRecovery | KeepInFlight | Log | SendCommit | NoteCommitted | EndStop
     | CountBatch | ShowOffsets | NotePassed | WatchTopics | StopWatching | AdvanceReplay
-    | RequestIdle | NoteRestored | BeginTransaction | Discard | CloseWriter | NoteWritten
-    | WakeReaders | NoteSnapshot
+    | RequestIdle | NoteRestored | BeginTransaction | ContinueTransaction | Discard | CloseWriter
+    | NoteWritten | WakeReaders | NoteSnapshot
 )  # fmt: skip

@@ -57,9 +57,10 @@ class Phase(StrEnum):
 
     # Sources: the start
     AWAITING_TRANSACTION_TO_START = "AWAITING_TRANSACTION_TO_START"
-    OPENING_WRITER = "OPENING_WRITER"
+    #: The steps by which the task becomes the only one that publishes.
+    TAKING_STEP = "TAKING_STEP"
     FETCHING_OFFSETS = "FETCHING_OFFSETS"
-    PREPARING_WRITER = "PREPARING_WRITER"
+    FINDING_STARTS = "FINDING_STARTS"
     # a batch
     NOTIFYING = "NOTIFYING"
     PLANNING_LETTERS = "PLANNING_LETTERS"

@@ -58,7 +58,7 @@ class SinkCore(SinkTopics):
         #: The partitions whose starts are being committed.
         self._starts: dict[TopicPartition, int] = {}
         #: The record limit of a plan; halved after a batch with several schemas.
-        self._batch_limit = settings.batch_max_records
+        self._batch_limit = settings.limits.batch_max_records
         #: When the first records of the waiting batch were available.
         self._waits_since_ms: int | None = None
         #: The requests of the task object in this run.
@@ -68,7 +68,7 @@ class SinkCore(SinkTopics):
     def validate(self) -> None:
         """See TaskCore."""
         super().validate()
-        assert 1 <= self._batch_limit <= max(1, self.settings.batch_max_records)
+        assert 1 <= self._batch_limit <= max(1, self.settings.limits.batch_max_records)
         for key, at in self.committed.items():
             assert at >= 0, f"a negative offset of {key}"
         if not self._writes_ahead:
@@ -158,7 +158,7 @@ class SinkCore(SinkTopics):
         starts = {key: at for key, at in self.positions.items() if key not in self._held}
         self._operate(
             Phase.PLANNING,
-            instructions.PlanRead(starts, self._batch_limit, self.settings.batch_max_bytes),
+            instructions.PlanRead(starts, self._batch_limit, self.settings.limits.batch_max_bytes),
         )
 
     def _read_planned(self, event: events.ReadPlanned) -> None:
@@ -284,7 +284,7 @@ class SinkCore(SinkTopics):
         self.restart_wanted, self._retry_plan = False, None
         plan, written = self._plan, checked_written(self._returned)
         self._is_behind = self._is_full(plan)
-        self._batch_limit = min(2 * self._batch_limit, self.settings.batch_max_records)
+        self._batch_limit = min(2 * self._batch_limit, self.settings.limits.batch_max_records)
         keys = {(each.topic, each.partition) for each in plan.ranges}
         is_replay = self._at.is_replay(plan)
         given = {**self._at.given, **plan.next_offsets}
@@ -315,7 +315,7 @@ class SinkCore(SinkTopics):
         """Whether more records were probably available."""
         return (
             plan.record_count >= self._batch_limit
-            or plan.size_bytes >= self.settings.batch_max_bytes // 2
+            or plan.size_bytes >= self.settings.limits.batch_max_bytes // 2
         )
 
     # --- calls without records ---------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic
 
 from drover.connector.offsets import source_offsets
 from drover.connector.source import SourceBatch
-from drover.dataplane.plane import Receipt, StagedT
+from drover.dataplane.plane import AbandonedError, Receipt, StagedT
 from drover.dataplane.values import ReadPlan
 from drover.errors import Reason, UnavailableError
 from drover.model.offsets import CommittedOffset
@@ -25,6 +25,7 @@ from drover_worker.engine.core.commits import Commit, DoneBatch
 from drover_worker.engine.core.failures import Failure, FailureKind
 from drover_worker.engine.core.idle_pauses import IdlePauses
 from drover_worker.engine.core.phases import Phase
+from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 from drover_worker.engine.core.staged import SourceOffsets, StagedBatch
 from drover_worker.engine.core.steps import Step
 from drover_worker.engine.core.task import TaskCore, TaskSettings, TransitionTable
@@ -81,7 +82,7 @@ class SourceCore(TaskCore, Generic[StagedT]):
         super().__init__(settings, committed, paused=paused)
         self.transactions: Transactions[StagedT] = Transactions(settings.interval_ms)
         self._reads_ahead = settings.reads_ahead and not self.rate.is_set
-        self._batch_size = BatchSize(settings.batch_max_bytes)
+        self._batch_size = BatchSize(settings.limits.batch_max_bytes)
         self._idle = IdlePauses(settings.idle_first_ms / 1000, settings.idle_longest_ms / 1000)
         #: Whether the last poll returned data.
         self._had_data = False
@@ -96,6 +97,9 @@ class SourceCore(TaskCore, Generic[StagedT]):
         self._offsets: Sequence[CommittedOffset] = ()
         self._letters = ReadPlan()
         self._start_offsets: Sequence[CommittedOffset] = ()
+        #: The start offsets that the source's own topic or the workers' topic does not have yet.
+        self._behind: Sequence[CommittedOffset] = ()
+        self._is_released = False
         self._started_ms = 0
         self._write_started_ms = 0
         self._publish_began_ms = 0
@@ -137,7 +141,39 @@ class SourceCore(TaskCore, Generic[StagedT]):
 
     def _open_writer(self) -> None:
         self._drop()
-        self._operate(Phase.OPENING_WRITER, instructions.OpenWriter())
+        if self.settings.publishes_apart:
+            self._publishing.start_over()
+            self._take_step()
+        else:
+            self._start_at(self._start_offsets)
+
+    @property
+    def _publishing(self) -> Publishing:
+        return self.transactions.publishing
+
+    def _take_step(self) -> None:
+        """Become the only one that publishes as this task, then find out where to start."""
+        step = self._publishing.step
+        if step is PublishingStep.FETCH:
+            self._operate(Phase.FETCHING_OFFSETS, instructions.FetchOffsets())
+        elif step is PublishingStep.READY:
+            self._start_at(self._start_offsets)
+        else:
+            self._operate(Phase.TAKING_STEP, instructions.TakeStep(step, self._behind))
+
+    def _step_taken(self, _event: events.StepTaken) -> None:
+        self._publishing.ended(Ended.DONE)
+        self._take_step()
+
+    def _step_failed(self, event: events.OperationFailed) -> None:
+        if self._examines:
+            self._operation_failed(event)
+            return
+        failure = self._publishing.failed(event.failure)
+        if failure is None:
+            self._take_step()
+        else:
+            self._operation_failed(events.OperationFailed(failure))
 
     def _drop(self) -> None:
         """Discard unpublished batches; no transaction may be in progress."""
@@ -146,24 +182,22 @@ class SourceCore(TaskCore, Generic[StagedT]):
             if left:
                 self._emit(instructions.Discard([each.staged for each in left]))
 
-    def _writer_opened(self, event: events.WriterOpened) -> None:
-        if event.needs_offsets:
-            self._operate(Phase.FETCHING_OFFSETS, instructions.FetchOffsets())
-        else:
-            self._prepare_writer(self._start_offsets)
-
     def _offsets_fetched(self, event: events.OffsetsFetched) -> None:
-        self._prepare_writer(event.offsets)
+        self._operate(Phase.FINDING_STARTS, instructions.FindStarts(event.offsets))
 
-    def _prepare_writer(self, committed: Sequence[CommittedOffset]) -> None:
-        self._operate(Phase.PREPARING_WRITER, instructions.PrepareWriter(committed))
+    def _starts_found(self, event: events.StartsFound) -> None:
+        self._start_offsets, self._behind = event.committed, event.behind
+        self._publishing.ended(Ended.DONE)
+        if event.behind:
+            self._publishing.begin_batch()
+        self._take_step()
 
-    def _writer_prepared(self, event: events.WriterPrepared) -> None:
+    def _start_at(self, committed: Sequence[CommittedOffset]) -> None:
         self._polled, self._has_letters = None, False
         self._unnotified.clear()
         self._operate(
             Phase.STARTING_INSTANCE,
-            instructions.StartSource(event.committed, not self._is_first_start),
+            instructions.StartSource(committed, not self._is_first_start),
         )
 
     def _started(self, event: events.InstanceStarted) -> None:
@@ -251,7 +285,7 @@ class SourceCore(TaskCore, Generic[StagedT]):
         )
 
     def _poll(self) -> None:
-        records_max = self.rate.next_max_records(self.settings.batch_max_records)
+        records_max = self.rate.next_max_records(self.settings.limits.batch_max_records)
         self._operate(Phase.POLLING, instructions.Poll(self._batch_size.bytes, records_max))
 
     def _polled_batch(self, event: events.Polled) -> None:
@@ -357,12 +391,30 @@ class SourceCore(TaskCore, Generic[StagedT]):
 
     # --- publishing on a separate thread -----------------------------------------------------
 
-    def _transaction_ended(self, event: events.TransactionEnded) -> None:
+    def _transaction_step_ended(self, event: events.TransactionStepEnded) -> None:
+        number = event.number
         try:
-            self.transactions.ended(event.number, event.receipt, event.failure, self._now_ms)
+            following = self.transactions.step_ended(
+                number, event.receipt, event.failure, self._now_ms
+            )
         except KeyError:
             raise self._no_transition(event) from None
+        if following is not None and not self.is_over:
+            self._emit(following)
+            return
+        if following is not None:  # the records of an abandoned task do not become visible
+            error = AbandonedError(f"task {self.settings.task} was abandoned")
+            self.transactions.give_up(number, Failure(error=error), self._now_ms)
+        self._transaction_ended()
+
+    def _transaction_given_up(self, event: events.TransactionGivenUp) -> None:
+        self.transactions.give_up(event.number, event.failure, self._now_ms)
+        self._transaction_ended()
+
+    def _transaction_ended(self) -> None:
         self._emit(instructions.Wake())
+        if self._is_released:
+            self._release()
 
     def _settle_transaction(self) -> Failure | None:
         """Process the end of the current transaction; the failure of a failed one.
@@ -448,15 +500,17 @@ class SourceCore(TaskCore, Generic[StagedT]):
         self._await_to_stop()
 
     def _release(self) -> None:
+        self._is_released = True
         if self.settings.publishes_apart and not self.transactions.is_in_progress:
             self._drop()
             self._emit(instructions.CloseWriter())
 
     _OWN_TRANSITIONS: ClassVar[TransitionTable] = {
         (Phase.AWAITING_TRANSACTION_TO_START, events.TransactionAwaited): _awaited_to_start,
-        (Phase.OPENING_WRITER, events.WriterOpened): _writer_opened,
+        (Phase.TAKING_STEP, events.StepTaken): _step_taken,
+        (Phase.TAKING_STEP, events.OperationFailed): _step_failed,
         (Phase.FETCHING_OFFSETS, events.OffsetsFetched): _offsets_fetched,
-        (Phase.PREPARING_WRITER, events.WriterPrepared): _writer_prepared,
+        (Phase.FINDING_STARTS, events.StartsFound): _starts_found,
         (Phase.STARTING_INSTANCE, events.InstanceStarted): _started,
         (Phase.NOTIFYING, events.Notified): _notified,
         (Phase.PLANNING_LETTERS, events.LettersPlanned): _letters_planned,
@@ -473,9 +527,9 @@ class SourceCore(TaskCore, Generic[StagedT]):
     _BEFORE_INSTANCE: ClassVar[frozenset[Phase]] = frozenset(
         {
             Phase.AWAITING_TRANSACTION_TO_START,
-            Phase.OPENING_WRITER,
+            Phase.TAKING_STEP,
             Phase.FETCHING_OFFSETS,
-            Phase.PREPARING_WRITER,
+            Phase.FINDING_STARTS,
         }
     )
     _RESTARTS: ClassVar[Mapping[Phase, frozenset[FailureKind]]] = {

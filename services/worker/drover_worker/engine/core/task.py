@@ -59,6 +59,23 @@ class NoTransitionError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLimits:
+    """How much a task moves.
+
+    Attributes:
+        rate_max_records: Records per second; 0 for no limit.
+        rate_max_bytes: Bytes per second; 0 for no limit.
+        batch_max_records: The record limit of a batch.
+        batch_max_bytes: The byte limit of a batch.
+    """
+
+    rate_max_records: int = 0
+    rate_max_bytes: int = 0
+    batch_max_records: int
+    batch_max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
     """The part of a task's config that its core needs.
 
@@ -66,19 +83,13 @@ class TaskSettings:
         task: The task.
         claim: Its claim.
         errors: How failed records and calls are handled.
-        rate_max_records: Records per second; 0 for no limit.
-        rate_max_bytes: Bytes per second; 0 for no limit.
-        batch_max_records: The record limit of a batch.
-        batch_max_bytes: The byte limit of a batch.
+        limits: How much it moves.
     """
 
     task: TaskId
     claim: Term
     errors: ErrorSettings
-    rate_max_records: int = 0
-    rate_max_bytes: int = 0
-    batch_max_records: int
-    batch_max_bytes: int
+    limits: TaskLimits
 
 
 class TaskCore(ABC):
@@ -103,7 +114,7 @@ class TaskCore(ABC):
         self.settings = settings
         self.phase = Phase.NEW
         self.commits = Commits(committed)
-        self.rate = RateLimit(settings.rate_max_records, settings.rate_max_bytes)
+        self.rate = RateLimit(settings.limits.rate_max_records, settings.limits.rate_max_bytes)
         self.restart_wanted = False
         self._paused = paused
         self._stopping = False
@@ -344,7 +355,10 @@ class TaskCore(ABC):
             self._emit(following)
         self._emit(instructions.Wake())
 
-    def _transaction_ended(self, event: events.TransactionEnded) -> None:
+    def _transaction_step_ended(self, event: events.TransactionStepEnded) -> None:
+        raise self._no_transition(event)
+
+    def _transaction_given_up(self, event: events.TransactionGivenUp) -> None:
         raise self._no_transition(event)
 
     def _stop_requested(self, _event: events.StopRequested) -> None:
@@ -548,7 +562,8 @@ def _short(event: TaskEvent) -> str:
 _ANYWHERE: Mapping[type[Any], Transition] = {
     events.PauseSet: TaskCore._pause_set,
     events.CommitAnswered: TaskCore._commit_answered,
-    events.TransactionEnded: lambda core, event: core._transaction_ended(event),
+    events.TransactionStepEnded: lambda core, event: core._transaction_step_ended(event),
+    events.TransactionGivenUp: lambda core, event: core._transaction_given_up(event),
     events.StopRequested: TaskCore._stop_requested,
     events.Overdue: TaskCore._overdue,
     events.Abandoned: TaskCore._abandoned,

@@ -6,11 +6,18 @@ from typing import Generic
 
 from drover.dataplane.plane import Receipt, StagedT
 from drover_worker.engine.core.failures import Failure, FailureKind
-from drover_worker.engine.core.instructions import BeginTransaction
+from drover_worker.engine.core.instructions import BeginTransaction, ContinueTransaction
+from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 from drover_worker.engine.core.staged import StagedBatch
 
 #: With this many records a transaction ends before its interval is over.
 GATHERED_RECORDS_MAX = 1_000_000
+#: The steps of a transaction.
+_TAKEN = frozenset(PublishingStep) - {
+    PublishingStep.FETCH,
+    PublishingStep.READY,
+    PublishingStep.GIVE_UP,
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +46,10 @@ class Transactions(Generic[StagedT]):
         self._gathering_since_ms = 0
         self._current: Transaction[StagedT] | None = None
         self._count = 0
+        #: The number of the last transaction whose thread was given up.
+        self._given_up_number = 0
+        #: The steps of the task's producer.
+        self.publishing = Publishing()
 
     @property
     def is_idle(self) -> bool:
@@ -75,24 +86,41 @@ class Transactions(Generic[StagedT]):
         self._count += 1
         batches, self._gathered = tuple(self._gathered), []
         self._current = Transaction(self._count, batches, now_ms)
+        self.publishing.begin_batch()
         return BeginTransaction(
             self._count,
+            self.publishing.step,
             [each.staged for each in batches],
             [offset for each in batches for offset in each.offsets],
         )
 
-    def ended(
+    def step_ended(
         self, number: int, receipt: Receipt | None, failure: Failure | None, now_ms: int
-    ) -> None:
-        """Take the outcome of the current transaction.
+    ) -> ContinueTransaction | None:
+        """Take the result of a step; returns the next one, None at the end of the transaction.
 
         Raises:
-            KeyError: It is not in progress.
+            KeyError: The transaction is not in progress.
         """
-        current = self._current
+        current, publishing = self._current, self.publishing
         if current is None or current.number != number or current.has_ended:
+            if number <= self._given_up_number:
+                return None  # its thread is late
             raise KeyError(number)
-        current.receipt, current.failure, current.ended_ms = receipt, failure, now_ms
+        final = publishing.failed(failure) if failure is not None else publishing.succeeded()
+        if final is None and publishing.step is not PublishingStep.READY:
+            return ContinueTransaction(number, publishing.step)
+        current.receipt = receipt if final is None else None
+        current.failure, current.ended_ms = final, now_ms
+        return None
+
+    def give_up(self, number: int, failure: Failure, now_ms: int) -> None:
+        """End a transaction whose thread may still run; does nothing if it has ended."""
+        current = self._current
+        if current is not None and current.number == number and not current.has_ended:
+            self._given_up_number = number
+            self.publishing.ended(Ended.FAILED)
+            current.failure, current.ended_ms = failure, now_ms
 
     def settle(self) -> Transaction[StagedT] | None:
         """Take the transaction that ended; None if there is none.
@@ -120,6 +148,8 @@ class Transactions(Generic[StagedT]):
         current = self._current.batches if self._current else ()
         starts = [each.started_ms for each in (*current, *self._gathered)]
         assert starts == sorted(starts), f"batches are out of order: {starts}"
+        self.publishing.validate()
+        assert not self.is_in_progress or self.publishing.step in _TAKEN, "no step is in progress"
 
     def _is_due(self, now_ms: int) -> bool:
         return (

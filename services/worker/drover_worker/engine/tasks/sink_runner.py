@@ -9,11 +9,7 @@ from drover.connector import SinkConnector, SinkTask, SinkTaskContext, TopicPart
 from drover.connector.offsets import SinkOffset
 from drover.connector.settings import (
     AUTO_OFFSET_RESET,
-    BATCH_MAX_BYTES,
-    BATCH_MAX_RECORDS,
     BATCH_WAIT_MS,
-    RATE_MAX_BYTES,
-    RATE_MAX_RECORDS,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -77,10 +73,7 @@ class SinkRunner(TaskRunner):
             task=spec.task,
             claim=spec.claim,
             errors=self._path.errors,
-            rate_max_records=config[RATE_MAX_RECORDS],
-            rate_max_bytes=config[RATE_MAX_BYTES],
-            batch_max_records=config[BATCH_MAX_RECORDS],
-            batch_max_bytes=config[BATCH_MAX_BYTES],
+            limits=self._limits,
             topics=config[TOPICS],
             pattern=Pattern(pattern) if pattern is not None else None,
             task_count=checked_task_count(spec.task, spec.own_config),

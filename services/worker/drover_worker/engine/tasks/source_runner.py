@@ -16,11 +16,9 @@ from drover.connector.settings import (
     BATCH_MAX_RECORDS,
     PARTITIONER_KEYLESS,
     POLL_INTERVAL_MS,
-    RATE_MAX_BYTES,
-    RATE_MAX_RECORDS,
 )
 from drover.connector.topic_settings import source_topic_creation
-from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
+from drover.dataplane.plane import Destination, OutgoingBatch, Receipt, TransactionalWriter
 from drover.dataplane.topic_creation import TopicCreation
 from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.model.letter_states import replay_progress
@@ -28,6 +26,7 @@ from drover.model.offsets import CommittedOffset
 from drover.model.sink_outputs import SinkMetadata
 from drover_worker.engine.core import events, instructions
 from drover_worker.engine.core.events import TaskEvent
+from drover_worker.engine.core.publishing import PublishingStep
 from drover_worker.engine.core.source import SourceCore, SourceSettings
 from drover_worker.engine.core.steps import Step
 from drover_worker.engine.core.task import TaskCore
@@ -63,6 +62,11 @@ class SourceRunner(TaskRunner):
         self._replaying: Replaying | None = None
         self._replay_check: ReplayCheck | None = None
 
+    @property
+    def _transactional(self) -> TransactionalWriter[Any]:
+        assert isinstance(self._writer, TransactionalWriter)
+        return self._writer
+
     def _make_core(self, *, paused: bool) -> TaskCore:
         spec, config, tools = self.spec, self._config, self._tools
         self._writer = tools.plane.writer(
@@ -75,18 +79,15 @@ class SourceRunner(TaskRunner):
         kind = spec.connector_class
         assert issubclass(kind, SourceConnector)
         reads_ahead = kind.task_class.reads_ahead
-        has_rate = bool(config[RATE_MAX_RECORDS] or config[RATE_MAX_BYTES])
+        has_rate = bool(self._limits.rate_max_records or self._limits.rate_max_bytes)
         gathers = reads_ahead and not has_rate and config[TRANSACTION_BOUNDARY] == INTERVAL
         first_ms = config[POLL_INTERVAL_MS]
         settings = SourceSettings(
             task=spec.task,
             claim=spec.claim,
             errors=self._path.errors,
-            rate_max_records=config[RATE_MAX_RECORDS],
-            rate_max_bytes=config[RATE_MAX_BYTES],
-            batch_max_records=config[BATCH_MAX_RECORDS],
-            batch_max_bytes=config[BATCH_MAX_BYTES],
-            publishes_apart=self._writer.publishes_apart,
+            limits=self._limits,
+            publishes_apart=isinstance(self._writer, TransactionalWriter),
             reads_ahead=reads_ahead,
             interval_ms=config[TRANSACTION_BOUNDARY_INTERVAL_MS] if gathers else 0,
             idle_first_ms=first_ms,
@@ -101,11 +102,13 @@ class SourceRunner(TaskRunner):
 
     # --- the start ---------------------------------------------------------------------------
 
-    def _open_writer(self, _instruction: instructions.OpenWriter) -> TaskEvent:
-        return events.WriterOpened(self._writer.open())
+    def _take_step(self, instruction: instructions.TakeStep) -> TaskEvent:
+        self._take(instruction.step, (), instruction.offsets)
+        return events.StepTaken()
 
-    def _prepare_writer(self, instruction: instructions.PrepareWriter) -> TaskEvent:
-        return events.WriterPrepared(self._writer.opened(instruction.committed))
+    def _find_starts(self, instruction: instructions.FindStarts) -> TaskEvent:
+        found = self._transactional.starts(instruction.committed)
+        return events.StartsFound(found.committed, found.behind)
 
     def _start_source(self, instruction: instructions.StartSource) -> TaskEvent:
         def start(task: SourceTask) -> None:
@@ -226,6 +229,7 @@ class SourceRunner(TaskRunner):
     # --- publishing --------------------------------------------------------------------------
 
     def _publish(self, instruction: instructions.Publish) -> TaskEvent | None:
+        assert not isinstance(self._writer, TransactionalWriter)
         with self._spark_jobs():
             receipt = self._writer.publish(instruction.staged, instruction.offsets)
         return events.Published(receipt, self._path.report(read_count=receipt.record_count))
@@ -233,22 +237,61 @@ class SourceRunner(TaskRunner):
     def _begin_transaction(self, instruction: instructions.BeginTransaction) -> None:
         self._tools.threads.run(
             f"publish:{self.spec.task}",
-            lambda: self._writer.publish(instruction.staged, instruction.offsets),
+            lambda: self._run_transaction(instruction),
             limit_ms=_TRANSACTION_MS,
             on_done=lambda outcome: self._transaction_ended(instruction.number, outcome),
             key=self.spec.task,
         )
 
+    def _run_transaction(self, begun: instructions.BeginTransaction) -> None:
+        """Take step after step, as the core decides."""
+        step: PublishingStep | None = begun.step
+        while step is not None:
+            event, step = self._step_ended(begun, step), None
+            for instruction in self._step(event):
+                if isinstance(instruction, instructions.ContinueTransaction):
+                    step = instruction.step
+                else:
+                    self._execute(instruction)
+
+    def _step_ended(
+        self, begun: instructions.BeginTransaction, step: PublishingStep
+    ) -> events.TransactionStepEnded:
+        try:
+            receipt = self._take(step, begun.staged, begun.offsets)
+        except BaseException as error:  # noqa: BLE001 - the core decides
+            return events.TransactionStepEnded(begun.number, failure=self._failure(error))
+        return events.TransactionStepEnded(begun.number, receipt)
+
+    def _take(
+        self, step: PublishingStep, staged: Sequence[Any], offsets: Sequence[CommittedOffset]
+    ) -> Receipt | None:
+        """Take a step of the writer; a commit returns what was published."""
+        writer = self._transactional
+        match step:
+            case PublishingStep.INIT:
+                writer.init()
+            case PublishingStep.CHECK_CLAIM:
+                writer.check_claim()
+            case PublishingStep.PRODUCE:
+                writer.produce(staged)
+            case PublishingStep.ADD_OFFSETS:
+                writer.add_offsets(offsets)
+            case PublishingStep.COMMIT:
+                writer.commit()
+                return writer.published(staged)
+            case _:
+                raise AssertionError(f"{step} is not a step of the writer")
+        return None
+
     def _transaction_ended(self, number: int, outcome: Outcome) -> None:
         if isinstance(outcome, Returned):
-            assert isinstance(outcome.value, Receipt)
-            self._deliver(events.TransactionEnded(number, outcome.value))
             return
         if isinstance(outcome, Raised):
             error = outcome.error
         else:
             error = TimeoutError(f"a batch was not published within {_TRANSACTION_MS // 1000} s")
-        self._deliver(events.TransactionEnded(number, failure=self._failure(error)))
+        self._deliver(events.TransactionGivenUp(number, self._failure(error)))
 
     def _await_transaction(self, instruction: instructions.AwaitTransaction) -> TaskEvent:
         limit_ms, transactions = instruction.limit_ms, self._core.transactions
@@ -280,8 +323,8 @@ class SourceRunner(TaskRunner):
         instructions.Publish: Step.WRITING,
     }
     _OWN_EXECUTIONS: ClassVar[Mapping[type[Any], Execution]] = {
-        instructions.OpenWriter: _open_writer,
-        instructions.PrepareWriter: _prepare_writer,
+        instructions.TakeStep: _take_step,
+        instructions.FindStarts: _find_starts,
         instructions.StartSource: _start_source,
         instructions.Notify: _notify,
         instructions.PlanLetters: _plan_letters,

@@ -33,7 +33,12 @@ from drover.connector.settings import (
 )
 from drover.connector.task import TaskFigures
 from drover.dataplane.arrow_rows import MixedSchemasError
-from drover.dataplane.plane import DataPlane, NotPublishedError
+from drover.dataplane.plane import (
+    DataPlane,
+    NotPublishedError,
+    ProducerFencedError,
+    StageAgainError,
+)
 from drover.dataplane.shared_jobs import Rider, SharedJobs, riding
 from drover.errors import DataLossError
 from drover.model.config import CONSUMER_GROUP_SETTING
@@ -47,7 +52,7 @@ from drover_worker.engine.core.failures import Failure, FailureKind, Fault
 from drover_worker.engine.core.instructions import Operation, TaskInstruction
 from drover_worker.engine.core.rate_limit import RateLimit
 from drover_worker.engine.core.steps import Step
-from drover_worker.engine.core.task import TaskCore
+from drover_worker.engine.core.task import TaskCore, TaskLimits
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.plugins.answers import timed_out_message
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
@@ -72,6 +77,8 @@ _KINDS: Sequence[tuple[type[BaseException], FailureKind]] = (
     (NotPublishedError, FailureKind.NOT_PUBLISHED),
     (MixedSchemasError, FailureKind.MIXED_SCHEMAS),
     (DataLossError, FailureKind.DATA_LOSS),
+    (ProducerFencedError, FailureKind.FENCED),
+    (StageAgainError, FailureKind.STAGE_AGAIN),
 )
 
 log = structlog.get_logger(__name__)
@@ -172,6 +179,12 @@ class TaskRunner(ABC):
             BATCH_MAX_RECORDS: rate.batch_max_records(merged[BATCH_MAX_RECORDS]),
             BATCH_MAX_BYTES: rate.batch_max_bytes(merged[BATCH_MAX_BYTES]),
         }
+        self._limits = TaskLimits(
+            rate_max_records=merged[RATE_MAX_RECORDS],
+            rate_max_bytes=merged[RATE_MAX_BYTES],
+            batch_max_records=self._config[BATCH_MAX_RECORDS],
+            batch_max_bytes=self._config[BATCH_MAX_BYTES],
+        )
         self._path = RecordPath(
             spec.connector_class,
             merged,
@@ -358,10 +371,13 @@ class TaskRunner(ABC):
 
     def _failure(self, error: BaseException) -> Failure:
         kinds = (kind for error_class, kind in _KINDS if isinstance(error, error_class))
+        kind = next(kinds, FailureKind.OTHER)
+        if isinstance(error, ProducerFencedError):
+            error = error.meaning
         return Failure(
             error=error,
             text=error_text(error),
-            kind=next(kinds, FailureKind.OTHER),
+            kind=kind,
             fault=fault_of(error),
             cause=cause_of_failure(error),
             spark_is_running=self._tools.is_spark_running(),

@@ -1,4 +1,4 @@
-"""The steps by which one task at a time publishes each batch exactly once (ADR 0020). Pure.
+"""The steps by which one task at a time publishes each transaction exactly once (ADR 0020). Pure.
 
 A task's claim determines who may publish; the brokers enforce it through the producer's
 transactional id. A new owner has a durable claim *before* it initialises its producer. So if a
@@ -7,7 +7,12 @@ one fences this producer. Therefore the claim is checked after every initialisat
 producer may initialise again: the check shows whether a later owner or an earlier one fenced it.
 """
 
+from dataclasses import replace
 from enum import StrEnum
+
+from drover.dataplane.plane import OutcomeUnknownError
+from drover.errors import Reason, UnavailableError
+from drover_worker.engine.core.failures import Failure, FailureKind, Fault
 
 #: How often in a row a producer may be fenced while its claim is current; beyond that, a foreign
 #: client without claims uses its transactional id.
@@ -55,7 +60,7 @@ _IN_TRANSACTION = frozenset(
 )
 
 
-class TaskProtocol:
+class Publishing:
     """The state of one task's producer; a batch is published again until it is committed or its
     outcome is unknown. Then only the committed offsets show the outcome, and the task resumes from
     them.
@@ -66,6 +71,14 @@ class TaskProtocol:
         self._knows_offsets = False
         self._has_batch = False
         self._fence_count = 0
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        step = self.step
+        assert self._has_batch or step not in _IN_TRANSACTION, f"no batch to {step}"
+        assert self._knows_offsets or step not in _IN_TRANSACTION, f"{step} at unknown offsets"
+        assert not (self._has_batch and step is PublishingStep.READY), "a batch is left waiting"
+        assert not (self._knows_offsets and step is PublishingStep.FETCH), "offsets fetched twice"
 
     @property
     def has_batch(self) -> bool:
@@ -82,6 +95,32 @@ class TaskProtocol:
         """Restart from the committed offsets; the current batch is dropped."""
         self._has_batch = self._knows_offsets = False
         self.step = PublishingStep.INIT
+
+    def succeeded(self) -> Failure | None:
+        """The current step of a batch succeeded; a failure if it is unknown whether the batch was
+        published: only the committed offsets show it.
+        """
+        self.ended(Ended.DONE)
+        if self.step is not PublishingStep.FETCH:
+            return None
+        error = OutcomeUnknownError(
+            Reason.STORAGE_UNAVAILABLE,
+            "the outcome of a transaction is unknown: the committed offsets show it",
+        )
+        return Failure(error=error, text=error.message, fault=Fault.UNAVAILABLE)
+
+    def failed(self, failure: Failure) -> Failure | None:
+        """The current step of a batch failed; None if another producer fenced this one, which takes
+        the steps again. Otherwise the failure of the batch, which may still be publishable.
+        """
+        if failure.kind is FailureKind.FENCED:
+            self.ended(Ended.FENCED)
+            return failure if self.step is PublishingStep.GIVE_UP else None
+        self.ended(Ended.FAILED)
+        is_staged = failure.kind is FailureKind.OTHER and self._has_batch
+        if is_staged and isinstance(failure.error, UnavailableError):
+            return replace(failure, kind=FailureKind.NOT_PUBLISHED)
+        return failure
 
     def ended(self, how: Ended) -> None:
         """Process the result of the current step."""
