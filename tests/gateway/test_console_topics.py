@@ -91,7 +91,7 @@ def _long_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_without_topics_the_list_tells_what_to_do_first(console: ConsoleClient) -> None:
     empty = list_html([], "", 1, 1, 0, 0).results
     assert "There are no topics" in empty
-    assert "drover connector create FILE" in empty
+    assert "drover connector create -f FILE" in empty
     missing = await console.get(topic_path("nothing"))
     assert (missing.status, "There is no such topic" in missing.text) == (404, True)
 

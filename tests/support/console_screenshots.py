@@ -54,12 +54,6 @@ FILES: Mapping[str, str] = {
     "transforms.mask.type": "MaskField$Value",
     "transforms.mask.fields": "email",
 }
-#: Has no broker, so its tasks retry.
-MIRROR: Mapping[str, str] = {
-    "connector.class": "KafkaSource",
-    "bootstrap.servers": "127.0.0.1:9",
-    "topics": "payments",
-}
 
 
 def _page(path: str, **query: str) -> str:
@@ -78,9 +72,12 @@ PAGES: Mapping[str, str] = {
     "topics": _page("topics"),
     "topic": _page("topic", name="orders"),
     "dead-letters": _page("dead-letters", connector="totals"),
+    "dead-letter": _page("dead-letters", connector="totals", letter="0:0"),
     "workers": _page("workers"),
     "rebalances": _page("rebalances"),
     "plugins": _page("plugins"),
+    "plugin": _page("plugin", **{"class": "FilesSink"}),
+    "loggers": _page("loggers"),
     "audit": _page("audit"),
     "sign-in": _page("sign-in"),
 }

@@ -1,8 +1,6 @@
 """What operators do with several connectors at a time: what will happen, and doing it."""
 
 import asyncio
-import json
-import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +9,7 @@ from functools import cache
 from drover.cli.output.remains import statements_of
 from drover.client import ConnectClient
 from drover.errors import DroverError
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.rights import role_of
 from drover_gateway.console.rows import Row, State
 
@@ -29,7 +28,7 @@ class Action:
         command: Its command, before the names.
         rpc: The method of ``drover.api.connect.v1.ConnectService``.
         arguments: The further fields of the RPC's request.
-        options: The options of the command, after the names.
+        options: The options of the command.
         is_destructive: Whether it cannot be undone.
     """
 
@@ -45,23 +44,11 @@ class Action:
 
     def cli(self, names: Sequence[str]) -> str:
         """The command for these connectors."""
-        options = f" {self.options}" if self.options else ""
-        return f"drover connector {self.command} {shlex.join(names)}{options}"
+        return drover_command(f"connector {self.command}", *names, options=self.options.split())
 
     def grpc(self, name: str) -> str:
         """The command that makes the RPC for one connector, without the client's options."""
         return grpc_command(self.rpc, {"name": name, **self.arguments})
-
-
-def cli_command(*words: str) -> str:
-    """A command of ``drover connector``."""
-    return f"drover connector {shlex.join(words)}"
-
-
-def grpc_command(rpc: str, body: Mapping[str, object]) -> str:
-    """The command that calls a method of ConnectService, without the client's options."""
-    text = shlex.quote(json.dumps(body, ensure_ascii=False))
-    return f"grpcurl -d {text} WORKER drover.api.connect.v1.ConnectService/{rpc}"
 
 
 RESTART_FAILED = Action(

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.common import encode_timestamp
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import AUDIT, CONNECTOR, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -101,7 +102,7 @@ def audit_html(filters: AuditFilters, found: pb.ListAuditEventsResponse) -> Html
             "The same from the command line and by gRPC",
             [
                 "drover cluster audit",
-                "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/ListAuditEvents",
+                grpc_command("ListAuditEvents"),
             ],
         ),
     )

@@ -107,7 +107,9 @@ def classes_html(plugins: Sequence[pb.Plugin], name: str) -> Html:
             tag("a", "Start from YAML or JSON", href=f"{NEW}?{urlencode({'notation': 'yaml'})}"),
             " if you have a config already.",
         ),
-        commands("The same from the command line", ["drover plugin list", "drover connector new"]),
+        commands(
+            "The same from the command line", ["drover plugin list", "drover connector new NAME"]
+        ),
     )
 
 
@@ -490,10 +492,10 @@ def _was_added(setting: str) -> Html:
 def _end(visit: Visit, draft: Draft) -> Html:
     name = draft.name or "NAME"
     lines = [
-        "drover connector validate FILE",
+        "drover connector validate -f FILE",
         "drover connector preview FILE",
         "drover connector plan FILE",
-        "drover connector create FILE"
+        "drover connector create -f FILE"
         if draft.is_new
         else "drover connector apply -f FILE --plan HASH",
         "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.secrets import is_mask
-from drover_gateway.console.actions import cli_command, grpc_command
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.frame import commands
 from drover_gateway.console.html import Html, join, tag
 
@@ -99,7 +99,7 @@ def config_html(connector: pb.Connector, keys: Sequence[pb.ConfigKey], fault: st
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("get", connector.name, "-o", "yaml"),
+                drover_command("connector get", connector.name, options=("-o", "yaml")),
                 grpc_command("GetConnector", {"name": connector.name}),
             ],
         ),

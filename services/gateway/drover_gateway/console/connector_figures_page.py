@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.common import decode_timestamp
-from drover_gateway.console.actions import grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import commands
 from drover_gateway.console.html import Html, Node, tag

@@ -8,7 +8,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.connectors import target_state
 from drover.codec.common import decode_timestamp
 from drover.model.secrets import is_mask
-from drover_gateway.console.actions import cli_command, grpc_command
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import form_value, time_html
 from drover_gateway.console.frame import CONNECTOR, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -51,13 +51,13 @@ def history_html(
     return join(
         tag("p", "Newest first, as far back as the config store keeps changes."),
         tag("ol", *items[:CHANGES_MAX], class_="lines history"),
-        tag("p", f"Earlier changes are left out. All of them: drover connector history {name}")
+        tag("p", "Earlier changes are left out; the command below lists all of them.")
         if has_more or len(changes) > CHANGES_MAX
         else None,
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("history", name),
+                drover_command("connector history", name),
                 grpc_command("GetConnectorHistory", {"name": name}),
             ],
         ),
@@ -100,7 +100,7 @@ def rollback_html(
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("rollback", name, str(version.revision)),
+                drover_command("connector rollback", name, str(version.revision)),
                 grpc_command(
                     "RollbackConnector",
                     {"name": name, "revision": version.revision, "expected_revision": expected},

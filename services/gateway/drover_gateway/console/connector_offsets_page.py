@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.offset_moves import move_text
 from drover.cli.output.times import iso_time
-from drover_gateway.console.actions import RESUME, STOP, Action, cli_command, grpc_command
+from drover_gateway.console.actions import RESUME, STOP, Action
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -38,9 +39,10 @@ def offsets_html(
     lags = [each.lag for each in offsets if each.HasField("lag")]
     total = f", lag {sum(lags):,}" if lags else ""
     more = " of more" if has_more else ""
-    parts: list[Node] = [tag("p", f"{len(offsets):,}{more} offsets{total}.")]
+    what = "offset" if len(offsets) == 1 and not has_more else "offsets"
+    parts: list[Node] = [tag("p", f"{len(offsets):,}{more} {what}{total}.")]
     if has_more:
-        text = f"Only {OFFSETS_MAX:,} are shown. All of them: drover connector offsets {name}"
+        text = f"Only {OFFSETS_MAX:,} are shown; the command below lists all of them."
         parts.append(tag("p", text, class_="quiet-note"))
     if not is_stopped:
         parts += [
@@ -61,7 +63,7 @@ def offsets_html(
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("offsets", name),
+                drover_command("connector offsets", name),
                 grpc_command("GetConnectorOffsets", {"name": name}),
             ],
         )
@@ -106,7 +108,7 @@ def confirm_move_html(
         for each in found
     ]
     lines = [
-        cli_command("offsets", name, "--to-time", time),
+        drover_command("connector offsets", name, options=("--to-time", time)),
         grpc_command("FindConnectorOffsets", {"name": name, "start_time": time}),
         *(_edit_commands(name, edits)[1:] if edits else ()),
     ]
@@ -140,7 +142,7 @@ def confirm_reset_html(
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("offsets", name, "--reset"),
+                drover_command("connector offsets", name, options=("--reset",)),
                 grpc_command("ResetConnectorOffsets", {"name": name}),
             ],
         ),
@@ -395,7 +397,8 @@ def _edit_commands(name: str, edits: Sequence[Edit]) -> list[str]:
         {"partition_json": each.partition, **({"offset_json": each.after} if each.after else {})}
         for each in edits
     ]
+    written = drover_command("connector offsets", name, options=("-f", "-"))
     return [
-        f"echo {shlex.quote(text)} | {cli_command('offsets', name, '-f', '-')}",
+        f"echo {shlex.quote(text)} | {written}",
         grpc_command("AlterConnectorOffsets", {"name": name, "offsets": sent}),
     ]

@@ -9,7 +9,8 @@ from drover.cli.output.activities import step_text
 from drover.codec.common import decode_timestamp
 from drover.codec.failures import decode_failures
 from drover.model.failures import summary_of
-from drover_gateway.console.actions import ACTIONS, cli_command, grpc_command, offered
+from drover_gateway.console.actions import ACTIONS, offered
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
 from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -88,7 +89,7 @@ def overview_html(visit: Visit, seen: Seen, figures: Html, version: str, now_ms:
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("describe", name),
+                drover_command("connector describe", name),
                 grpc_command("GetConnectorStatus", {"name": name}),
             ],
         ),
@@ -160,7 +161,7 @@ def topics_html(name: str, topics: Sequence[str]) -> Html:
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("topics", name),
+                drover_command("connector topics", name),
                 grpc_command("GetConnectorTopics", {"name": name}),
             ],
         ),
@@ -191,7 +192,7 @@ def restart_task_html(visit: Visit, name: str, task: int, state: str) -> Html:
         commands(
             "The same from the command line and by gRPC",
             [
-                cli_command("restart", name, "--task", str(task)),
+                drover_command("connector restart", name, options=("--task", str(task))),
                 grpc_command("RestartTask", {"name": name, "task": task}),
             ],
         ),

@@ -338,7 +338,7 @@ def _empty(filters: Filters, total: int) -> Html:
         "empty",
         "There are no connectors that you may see",
         tag("p", "Create one from a file with its config, or list the plugins first:"),
-        tag("pre", tag("code", "drover plugin list\ndrover connector create FILE"), tabindex=0),
+        tag("pre", tag("code", "drover plugin list\ndrover connector create -f FILE"), tabindex=0),
     )
 
 

@@ -1,12 +1,12 @@
 """Dead letters as HTML."""
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
 from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.letter_states import LetterState, StatesNow
+from drover_gateway.console.command_lines import drover_command
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.json_texts import document_of, indented
@@ -115,7 +115,7 @@ def groups_html(
         _actions(visit, Selection(connector)) if open_count else tag("p", "None is open."),
         commands(
             "The same from the command line and by gRPC",
-            [shlex.join(["drover", "dlq", "list", connector])],
+            [drover_command("dlq list", connector)],
         ),
     )
 
@@ -288,7 +288,7 @@ def letter_html(
         else None,
         commands(
             "The same from the command line",
-            [shlex.join(["drover", "dlq", "show", connector, place])],
+            [drover_command("dlq show", connector, place)],
         ),
         tag(
             "p",

@@ -14,9 +14,9 @@ from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.dead_letters import CONNECTOR_HEADER, HEADER_PREFIX, REPAIR_HEADER
 from drover.model.letter_states import LetterState, StatesNow
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.frame import DEAD_LETTERS
 from drover_gateway.console.http import Form, PageError
-from drover_gateway.console.record_windows import grpc_command
 
 CHECK, RUN, PROGRESS = f"{DEAD_LETTERS}/check", f"{DEAD_LETTERS}/run", f"{DEAD_LETTERS}/progress"
 REPLAY, DISCARD = "replay", "discard"
@@ -253,32 +253,33 @@ class Selection:
 
     def commands(self, action: str, *, force: bool = False, reason: str = "") -> list[str]:
         """The same from the command line and by gRPC."""
-        words = ["drover", "dlq", action, self.connector]
+        options: list[str] = []
         body: dict[str, object] = {"name": self.connector}
         before: list[str] = []
         if self.repair:
             ((partition, offset),) = self.letters
-            line = {"letter": f"{partition}:{offset}"} | self.repair.parts
-            before = [f"printf '%s\\n' {shlex.quote(_repair_line(line))} > repairs.jsonl"]
-            words += ["--repair", "repairs.jsonl"]
+            repaired = {"letter": f"{partition}:{offset}"} | self.repair.parts
+            before = [f"printf '%s\\n' {shlex.quote(_repair_line(repaired))} > repairs.jsonl"]
+            options += ["--repair", "repairs.jsonl"]
             place = {"partition": partition, "offset": offset}
             body["repairs"] = [place | self.repair.parts]
         for partition, offset in self.letters if not self.repair else ():
-            words += ["--letter", f"{partition}:{offset}"]
+            options += ["--letter", f"{partition}:{offset}"]
         if self.letters:
             body["letters"] = [{"partition": p, "offset": offset} for p, offset in self.letters]
         for each in self.conditions:
-            words += ["--where", each]
+            options += ["--where", each]
         if self.conditions:
             body["conditions"] = self.conditions
         if action == DISCARD:
-            words += ["--reason", reason]
+            options += ["--reason", reason]
             body["reason"] = reason
         if force:
-            words.append("--force")
+            options.append("--force")
             body["force"] = True
         rpc = "ReplayDeadLetters" if action == REPLAY else "DiscardDeadLetters"
-        return [*before, shlex.join(words), "", grpc_command(rpc, body)]
+        line = drover_command(f"dlq {action}", self.connector, options=options)
+        return [*before, line, "", grpc_command(rpc, body)]
 
 
 def _repair_line(line: Mapping[str, str]) -> str:

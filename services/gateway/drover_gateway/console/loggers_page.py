@@ -1,13 +1,12 @@
 """The page with the loggers, and the page before the change of a level."""
 
-import shlex
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.loggers import levels_of
-from drover_gateway.console.actions import grpc_command
 from drover_gateway.console.audit_page import AuditFilters
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import LOGGERS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -117,7 +116,7 @@ def confirm_html(visit: Visit, found: pb.ListLoggersResponse, name: str, level: 
         commands(
             "The same from the command line and by gRPC",
             [
-                f"drover logger set {shlex.quote(name)} {level} --cluster",
+                drover_command("logger set", name, level, options=("--cluster",)),
                 grpc_command(
                     "SetLoggerLevel", {"name": name, "level": level, "cluster_scope": True}
                 ),

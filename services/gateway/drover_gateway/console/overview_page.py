@@ -6,6 +6,7 @@ from heapq import nlargest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.connectors import worker_health
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import commands, notice
 from drover_gateway.console.graph import NODE_HEIGHT, NODE_WIDTH, Graph, Node, Placed
@@ -46,7 +47,7 @@ def overview_html(rows: Sequence[Row], live: Html, cluster: Cluster, graph: Grap
                 "empty",
                 "There are no connectors that you may see",
                 tag("p", "Create one from a file with its config:"),
-                tag("pre", tag("code", "drover connector create FILE"), tabindex=0),
+                tag("pre", tag("code", "drover connector create -f FILE"), tabindex=0),
             ),
             _cluster(cluster),
         )
@@ -59,8 +60,8 @@ def overview_html(rows: Sequence[Row], live: Html, cluster: Cluster, graph: Grap
             [
                 "drover connector list",
                 "drover cluster info",
-                "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/WatchStatuses",
-                "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/GetClusterInfo",
+                grpc_command("WatchStatuses"),
+                grpc_command("GetClusterInfo"),
             ],
         ),
     )

@@ -8,6 +8,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.plugin_examples import example_of
 from drover.cli.output.plugin_pairs import pair_lines, pairs_of
 from drover.codec.connect import decode_connector_type
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import NEW_CONNECTOR, Visit, commands
 from drover_gateway.console.html import Html, Node, join, tag
@@ -33,7 +34,6 @@ def plugin_html(visit: Visit, found: pb.GetPluginResponse, listing: pb.ListPlugi
     head = _connector(visit, found, listing) if is_connector else _part(found, listing)
     kind = decode_connector_type(found.plugin.type) or "connector"
     class_name = found.plugin.class_name or found.record_plugin.class_name
-    body = json.dumps({"class_name": class_name}, ensure_ascii=False)
     return join(
         head,
         _settings("Settings", own) if own else tag("p", "It has no settings of its kind."),
@@ -41,8 +41,8 @@ def plugin_html(visit: Visit, found: pb.GetPluginResponse, listing: pb.ListPlugi
         commands(
             "The same from the command line and by gRPC",
             [
-                f"drover plugin describe {class_name}",
-                f"grpcurl -d '{body}' WORKER drover.api.connect.v1.ConnectService/GetPlugin",
+                drover_command("plugin describe", class_name),
+                grpc_command("GetPlugin", {"class_name": class_name}),
             ],
         ),
     )

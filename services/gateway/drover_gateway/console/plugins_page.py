@@ -1,7 +1,5 @@
 """The page with the plugins by kind, and the pages of their reload."""
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
@@ -9,6 +7,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.plugin_pairs import guarantees
 from drover.codec.connect import decode_connector_type
 from drover.errors import DroverError
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import PLUGIN, PLUGINS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
@@ -60,7 +59,7 @@ def plugins_html(visit: Visit, found: pb.ListPluginsResponse, text: str) -> Html
             "The same from the command line and by gRPC",
             [
                 "drover plugin list",
-                "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/ListPlugins",
+                grpc_command("ListPlugins"),
             ],
         ),
     )
@@ -101,9 +100,8 @@ def confirm_html(visit: Visit, found: pb.ListPluginsResponse, worker_id: str) ->
     hidden = [tag("input", type="hidden", name="worker", value=each) for each in worker_ids]
     lines: list[str] = []
     for each in worker_ids:
-        body = shlex.quote(json.dumps({"worker_id": each}, ensure_ascii=False))
-        lines.append(f"drover plugin reload --worker {shlex.quote(each)}")
-        lines.append(f"grpcurl -d {body} WORKER drover.api.connect.v1.ConnectService/ReloadPlugins")
+        lines.append(drover_command("plugin reload", options=("--worker", each)))
+        lines.append(grpc_command("ReloadPlugins", {"worker_id": each}))
     return join(
         tag(
             "p",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.rebalances import duration_text, move_text, moved_text
 from drover.codec.common import decode_duration
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import REBALANCES, commands, notice
 from drover_gateway.console.html import Html, join, tag
@@ -49,7 +50,7 @@ def rebalances_html(found: pb.ListRebalancesResponse, number: int) -> Html:
             "The same from the command line and by gRPC",
             [
                 "drover cluster rebalances",
-                "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/ListRebalances",
+                grpc_command("ListRebalances"),
             ],
         ),
     )

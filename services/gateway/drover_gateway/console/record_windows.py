@@ -1,8 +1,6 @@
 """Which records of a topic a page shows; pure."""
 
-import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,6 +10,7 @@ from urllib.parse import urlencode
 from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.transform.exact_texts import first_ms_of
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.frame import LIVE, TOPIC
 from drover_gateway.console.http import Form, PageError
 
@@ -288,35 +287,30 @@ class RecordWindow:
     def commands(self) -> list[str]:
         """The same from the command line and by gRPC."""
         request = self.request()
-        words = ["drover", "topic"]
+        options = ["--count", str(self.count)]
         if self.shows_last:
-            words += ["tail", self.topic, "--count", str(self.count)]
-            words += ["--follow"] if self.follows else []
+            command = "topic tail"
+            options += ["--follow"] if self.follows else []
         elif self.time_ms is not None:
-            words += ["head", self.topic, "--count", str(self.count)]
-            words += ["--since", f"{self.time_text}Z"]
+            command = "topic head"
+            options += ["--since", f"{self.time_text}Z"]
         else:
             start = request.start_offset
             if self.at is not None:
                 start = min(self.at.offsets.values(), default=0)
-            words += ["head", self.topic, "--count", str(request.record_count_max)]
-            words += ["--from", str(start)]
-        words += [] if self.partition is None else ["--partition", str(self.partition)]
+            command = "topic head"
+            options = ["--count", str(request.record_count_max), "--from", str(start)]
+        options += [] if self.partition is None else ["--partition", str(self.partition)]
         for option, text in (
             ("--key", self.key),
             ("--value", self.value),
             ("--connector", self.connector),
         ):
-            words += [option, text] if text else []
+            options += [option, text] if text else []
         for each in self.conditions:
-            words += ["--where", each]
-        return [shlex.join(words), "", grpc_command("WatchTopic", _document(request, self))]
-
-
-def grpc_command(rpc: str, body: Mapping[str, object]) -> str:
-    """The command that makes an RPC, without the client's options."""
-    text = shlex.quote(json.dumps(body, ensure_ascii=False))
-    return f"grpcurl -d {text} WORKER drover.api.connect.v1.ConnectService/{rpc}"
+            options += ["--where", each]
+        line = drover_command(command, self.topic, options=options)
+        return [line, "", grpc_command("WatchTopic", _document(request, self))]
 
 
 def _document(request: pb.WatchTopicRequest, window: RecordWindow) -> Mapping[str, object]:

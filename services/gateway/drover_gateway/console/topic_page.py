@@ -1,11 +1,11 @@
 """One topic as HTML: its partitions, and records."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
 from drover.api.common.v1.topics_pb2 import PartitionBounds, TopicDescription, TopicRecord
 from drover.errors import DroverError, InvalidArgumentError, PermissionDeniedError
+from drover_gateway.console.command_lines import drover_command
 from drover_gateway.console.frame import TOPIC, TOPICS, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.json_texts import document_of, indented, kind_of
@@ -43,7 +43,7 @@ def topic_html(
         ),
         commands(
             "The same from the command line and by gRPC",
-            [shlex.join(["drover", "topic", "describe", window.topic]), *window.commands()],
+            [drover_command("topic describe", window.topic), *window.commands()],
         ),
         tag("p", tag("a", "All topics", href=TOPICS)),
     )

@@ -6,6 +6,7 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 from drover.api.common.v1.topics_pb2 import TopicDescription
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.frame import TOPICS, commands, notice
 from drover_gateway.console.html import Html, Node, tag
 from drover_gateway.console.links import connector_url, dead_letters_url, topic_url
@@ -63,7 +64,7 @@ def list_html(
     lines = [
         "drover topic list",
         "drover topic describe TOPIC",
-        "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/ListTopics",
+        grpc_command("ListTopics"),
     ]
     return TopicList(search, results, commands("The same from the command line and by gRPC", lines))
 
@@ -77,7 +78,7 @@ def _empty(total: int) -> Html:
         "empty",
         "There are no topics",
         tag("p", "A source creates its topics when it runs. Create a connector first:"),
-        tag("pre", tag("code", "drover connector create FILE"), tabindex=0),
+        tag("pre", tag("code", "drover connector create -f FILE"), tabindex=0),
     )
 
 

@@ -1,7 +1,5 @@
 """The page with the workers, and the page before a worker is drained or resumed."""
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -11,6 +9,7 @@ from drover.cli.output.connectors import worker_health
 from drover.cli.output.times import span_text
 from drover.cli.output.workers import size_text
 from drover.codec.common import decode_duration
+from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.frame import CONNECTOR, REBALANCES, WORKERS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.rows import Filters
@@ -48,10 +47,9 @@ class Action:
 
     def equivalents(self, worker_id: str) -> Sequence[str]:
         """The same from the command line and by gRPC."""
-        body = shlex.quote(json.dumps({"worker_id": worker_id}, ensure_ascii=False))
         return (
-            f"drover worker {self.command} {shlex.quote(worker_id)}",
-            f"grpcurl -d {body} WORKER drover.api.connect.v1.ConnectService/{self.rpc}",
+            drover_command(f"worker {self.command}", worker_id),
+            grpc_command(self.rpc, {"worker_id": worker_id}),
         )
 
 
@@ -108,7 +106,7 @@ def workers_html(
             "The same from the command line and by gRPC",
             [
                 "drover worker list",
-                "grpcurl -d '{}' WORKER drover.api.connect.v1.ConnectService/GetClusterInfo",
+                grpc_command("GetClusterInfo"),
             ],
         ),
     )
