@@ -290,7 +290,9 @@ async def test_requests_that_cannot_be_read_are_refused_with_a_page(
         (await console._send("POST", "/ui/theme", json={"theme": "dark"}), 415),
         (await console._send("POST", "/ui/theme", data=b"x" * (FORM_MAX_BYTES + 1)), 415),
         (await console.post("/ui/theme", [("x", "y" * FORM_MAX_BYTES)]), 413),
+        (await console.post("/ui/theme", [("x", "")] * 25_001), 413),
     ]
+    assert "It may have 25,000 fields" in cases[-1][0].text
     for found, status in cases:
         assert found.status == status, (found.url, found.text)
         assert "Traceback" not in found.html

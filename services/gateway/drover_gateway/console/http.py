@@ -153,11 +153,13 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 def _parsed(data: bytes) -> Form:
+    if data.count(b"&") >= _FIELDS_MAX:
+        text = f"It may have {_FIELDS_MAX:,} fields: use the command line for more."
+        raise PageError(413, "The form has too many fields", text)
     try:
         fields = parse_qsl(
             data.decode("ascii"),
             keep_blank_values=True,
-            max_num_fields=_FIELDS_MAX,
             errors="strict",
         )
     except ValueError:

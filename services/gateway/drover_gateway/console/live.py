@@ -9,7 +9,7 @@ import json
 import math
 import re
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -46,12 +46,20 @@ class Place:
     """A place for a stream.
 
     Attributes:
-        ended: Set when the stream has to end.
+        ended: Done when the stream has to end. A future: an event needs a task that waits for it,
+            and takes 2 KiB more.
         is_replaced: Whether it ends because a newer one of its session takes the place.
     """
 
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
     is_replaced: bool = False
+
+    def end(self) -> None:
+        """Make the stream end."""
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 class Streams:
@@ -62,7 +70,7 @@ class Streams:
         self._stop: asyncio.Task[None] | None = None
         self._bounds = bounds or StreamBounds()
         self._callers: Counter[str] = Counter()
-        self._sessions: dict[str, OrderedDict[int, Place]] = {}
+        self._sessions: dict[str, dict[int, Place]] = {}
         self._numbers = count()
         self._taken = 0
 
@@ -77,14 +85,14 @@ class Streams:
             # one task for all streams, since each task takes memory
             self._stop = asyncio.create_task(self._end_all())
         number, place = next(self._numbers), Place()
-        own = self._sessions.setdefault(session_id, OrderedDict())
+        own = self._sessions.setdefault(session_id, {})
         own[number] = place
         self._callers[caller] += 1
         self._taken += 1
         if len(own) > bounds.per_session:
-            oldest = own.popitem(last=False)[1]
+            oldest = own.pop(next(iter(own)))
             oldest.is_replaced = True
-            oldest.ended.set()
+            oldest.end()
         try:
             yield place
         finally:
@@ -99,13 +107,13 @@ class Streams:
     def end_session(self, session_id: str) -> None:
         """End the streams of a session."""
         for place in self._sessions.get(session_id, {}).values():
-            place.ended.set()
+            place.end()
 
     async def _end_all(self) -> None:
         await self._stopping.wait()
         for own in self._sessions.values():
             for place in own.values():
-                place.ended.set()
+                place.end()
 
 
 class LivePage(Protocol):
@@ -210,9 +218,9 @@ async def until_end(
     """
     end_s = min(session.begin_s + SESSION_S, renew_s)
     left_s = max(0.0, end_s - time.time())
-    session_end = asyncio.get_running_loop().call_later(left_s, place.ended.set)
-    ends: list[asyncio.Task[Any]] = [
-        asyncio.create_task(place.ended.wait()),
+    session_end = asyncio.get_running_loop().call_later(left_s, place.end)
+    ends: list[asyncio.Future[Any]] = [
+        place.ended,
         asyncio.create_task(wait_for_disconnect(receive)),
     ]
     try:
