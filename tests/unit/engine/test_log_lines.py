@@ -1,11 +1,10 @@
 """Lines of other writers in the engine's log output."""
 
-import io
 import json
 
 import pytest
 
-from drover_worker.engine.log_lines import WithoutLostPipes, as_logged
+from drover_worker.engine.log_lines import as_logged
 
 NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 EVENT = b'{"event": "a task ended", "level": "info"}\n'
@@ -47,28 +46,3 @@ def test_what_java_says_on_every_start_is_left_out(log_format: str) -> None:
 
 def test_an_empty_line_is_no_event() -> None:
     assert as_logged(b"\n", "json") == b""
-
-
-def lost_pipe(error: str) -> str:
-    return (
-        "PySpark daemon failed to flush the output to the worker process:\n"
-        f'Traceback (most recent call last):\n  File "daemon.py", line 95, in worker\n{error}\n'
-    )
-
-
-def test_an_idle_python_worker_that_spark_ends_leaves_no_trace() -> None:
-    written = io.BytesIO()
-    stream = WithoutLostPipes(written, encoding="utf-8", line_buffering=True)
-    print("before", file=stream)
-    print(lost_pipe("BrokenPipeError: [Errno 32] Broken pipe"), file=stream)
-    print(lost_pipe("ConnectionResetError: [Errno 104] Connection reset by peer"), file=stream)
-    print("", file=stream)
-    print("after", file=stream)
-    assert written.getvalue() == b"before\n\nafter\n"
-
-
-def test_another_reason_why_output_is_lost_is_logged() -> None:
-    written = io.BytesIO()
-    stream = WithoutLostPipes(written, encoding="utf-8", line_buffering=True)
-    print(lost_pipe("MemoryError"), file=stream)
-    assert b"MemoryError" in written.getvalue()

@@ -13,9 +13,6 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
-#: pyspark's daemon prints this, with a traceback, for a worker whose output is not read.
-_FLUSH_FAILED = "PySpark daemon failed to flush the output to the worker process:"
-_LOST_PIPES = ("BrokenPipeError", "ConnectionResetError")
 _OWN_DESCRIPTORS_FROM = 64
 #: Java prints this at every start, because Spark requests that module.
 _NOISE = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector"})
@@ -42,34 +39,6 @@ def write_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
-
-
-class WithoutLostPipes(io.TextIOWrapper):
-    """A standard error without the tracebacks of idle Python workers that Spark ends.
-
-    Spark closes the socket of a worker that was idle for a minute; pyspark reports that the worker
-    could not flush it.
-    """
-
-    _skips_newline = False
-
-    def write(self, text: str) -> int:
-        """Write the text, unless it is such a report; see io.TextIOBase."""
-        if text.startswith(_FLUSH_FAILED) and any(each in text for each in _LOST_PIPES):
-            self._skips_newline = True  # print() writes another one
-            return len(text)
-        skipped, self._skips_newline = self._skips_newline, False
-        return len(text) if skipped and text == "\n" else super().write(text)
-
-
-def drop_lost_pipes() -> None:
-    """Make this process's standard error a ``WithoutLostPipes``."""
-    stream = sys.stderr
-    if isinstance(stream, io.TextIOWrapper):
-        encoding = stream.encoding
-        sys.stderr = WithoutLostPipes(
-            stream.detach(), encoding=encoding, errors="backslashreplace", line_buffering=True
-        )
 
 
 def write_to_stderr_of_parent() -> None:

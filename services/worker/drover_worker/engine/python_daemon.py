@@ -8,6 +8,8 @@ daemon's standard input. Workers write their output and logs to the engine's log
 import gc
 import importlib
 import os
+import socket
+from collections.abc import Callable
 from typing import Any
 
 from pyspark import daemon
@@ -22,6 +24,28 @@ _OF_BATCHES = (
     "drover.dataplane.kafka.staging",
 )
 
+#: With it pyspark raises the error of an output that is not read; it prints it otherwise.
+_RAISE_FLUSH_FAILURES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
+_CONNECTION_LOST = 1
+
+Work = Callable[[socket.socket, bool], int]
+
+
+def ending_with_its_connection(work: Work) -> Work:
+    """A worker's function that leaves no traceback when Spark has closed the connection.
+
+    Spark closes that of a worker that was idle for a minute; the worker cannot flush its output
+    then. This hides no error of user code: Spark's worker reports those through the connection.
+    """
+
+    def run(connection: socket.socket, authenticated: bool) -> int:
+        try:
+            return work(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return _CONNECTION_LOST
+
+    return run
+
 
 def manager() -> None:
     """Run pyspark's daemon.
@@ -34,7 +58,6 @@ def manager() -> None:
     gc.freeze()
     log_lines.write_to_stderr_of_parent()
     log_lines.write_whole_lines()
-    log_lines.drop_lost_pipes()
     daemon_id = os.getpid()
 
     def become_worker() -> None:
@@ -45,8 +68,10 @@ def manager() -> None:
             os.dup2(2, 1)
 
     os.register_at_fork(after_in_child=become_worker)
-    run: Any = daemon.manager
-    run()
+    os.environ[_RAISE_FLUSH_FAILURES] = "1"
+    pyspark_daemon: Any = daemon
+    pyspark_daemon.worker = ending_with_its_connection(pyspark_daemon.worker)
+    pyspark_daemon.manager()
 
 
 if __name__ == "__main__":
