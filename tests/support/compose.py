@@ -128,6 +128,7 @@ class ComposeCluster:
             "DROVER_REST_PORT": str(self.rest_port),
             "DROVER_PROMETHEUS_PORT": str(self.prometheus_port),
             "DROVER_FILES": str(self.files),
+            "DROVER_SPARK_SECRET": "a-secret-of-tests-only",
             "XDG_CONFIG_HOME": str(self.directory / "config"),
         }
 

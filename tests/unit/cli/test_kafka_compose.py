@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from drover.log.storage import KafkaStorage, parse_storage
+from drover_worker.engine.spark_protection import protection
 
 ROOT = Path(__file__).parents[3]
 OURS = ["coordinator", "config-store", "status-store", "worker"]
@@ -105,13 +106,22 @@ def test_a_spark_cluster_is_of_the_workers_image_and_waits_as_it_should() -> Non
     master = spark["worker"]["environment"]["DROVER_SPARK_MASTER"]
     assert master == "spark://spark-master:7077"
     assert set(json.loads(spark["worker"]["environment"]["DROVER_SPARK_CONF"])) == {
+        "spark.authenticate.secret",
         "spark.cores.max",
         "spark.executor.memory",
     }
+    assert "DROVER_ALLOW_PLAINTEXT" not in spark["worker"]["environment"]
     for name in ("spark-master", "spark-worker"):
         assert spark[name]["image"].startswith("drover-worker:")
         assert spark[name]["read_only"] is True
-        assert "ports" not in spark[name], "it speaks plaintext"
+        assert "ports" not in spark[name], "its web pages have no authentication"
+        written = spark[name]["environment"]["WRITE_SETTINGS"]
+        told = dict(line.split("=") for line in written.splitlines() if "=" in line)
+        secret = told.pop("spark.authenticate.secret")
+        assert secret == "$$DROVER_SPARK_SECRET"
+        engine = protection("spark://m:7077", {"spark.authenticate.secret": "s"})
+        assert told.items() <= engine.items(), "as the engines speak"
+        assert "--properties-file /tmp/spark.properties" in spark[name]["command"][2]
     assert spark["spark-worker"]["command"][2].endswith(master)
     guide = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
     assert "-f deploy/kafka-compose.yml -f deploy/spark-compose.yml up" in guide

@@ -9,7 +9,16 @@ import pytest
 
 from drover.log.storage import EmbeddedStorage
 from drover_worker.engine.session import spark_conf
-from drover_worker.engine.settings import AUTHENTICATE, EngineSettings
+from drover_worker.engine.settings import EngineSettings
+from drover_worker.engine.spark_protection import (
+    AUTHENTICATE,
+    CIPHER,
+    ENCRYPT_CONNECTIONS,
+    ENCRYPT_FILES,
+    OLD_ENCRYPTION,
+    SAFE_CIPHER,
+    SECRET,
+)
 from drover_worker.spark_security import spark_faults
 
 ENABLED = "spark.python.unix.domain.socket.enabled"
@@ -96,10 +105,56 @@ def test_executors_elsewhere_have_the_policies_of_files_and_hosts() -> None:
     assert conf["spark.executorEnv.DROVER_ALLOWED_HOSTS"] == "a"
 
 
+ENCRYPTED = {
+    AUTHENTICATE: "true",
+    ENCRYPT_CONNECTIONS: "true",
+    OLD_ENCRYPTION: "false",
+    CIPHER: SAFE_CIPHER,
+    ENCRYPT_FILES: "true",
+}
+
+
+def protected(master: str, **conf: str) -> dict[str, str]:
+    """The engine's settings of authentication and encryption."""
+    settings = EngineSettings(storage=STORAGE, spark_master=master, spark_conf=conf)
+    found = spark_conf(settings, Path("/tmp/engine"))
+    return {name: found[name] for name in (*ENCRYPTED, SECRET) if name in found}
+
+
 def test_spark_authenticates_clients_of_its_ports_on_this_machine() -> None:
-    assert spark_conf(EngineSettings(storage=STORAGE), Path("/tmp/engine"))[AUTHENTICATE] == "true"
-    elsewhere = EngineSettings(storage=STORAGE, spark_master="spark://m:7077")
-    assert AUTHENTICATE not in spark_conf(elsewhere, Path("/tmp/engine"))
+    assert protected("local[*]") == {AUTHENTICATE: "true"}
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://m"])
+def test_connections_and_files_of_a_cluster_that_generates_secrets_are_encrypted(
+    master: str,
+) -> None:
+    assert protected(master) == ENCRYPTED
+
+
+def test_each_engine_with_executors_in_other_processes_has_its_own_secret() -> None:
+    first, second = (protected("local-cluster[2,1,1024]") for _ in range(2))
+    secret = first.pop(SECRET)
+    assert first == ENCRYPTED
+    assert len(secret) == 64
+    assert secret != second[SECRET]
+
+
+def test_a_standalone_cluster_is_encrypted_with_its_secret_and_not_at_all_without() -> None:
+    assert protected("spark://m:7077", **{SECRET: "s"}) == {**ENCRYPTED, SECRET: "s"}
+    file = {f"{SECRET}.file": "/run/secret"}
+    assert protected("spark://m:7077", **file) == ENCRYPTED
+    assert protected("spark://m:7077") == {}
+
+
+@pytest.mark.parametrize(("memory", "limit"), [("1g", "512m"), ("6000m", "3000m"), ("?", "512m")])
+def test_what_executors_send_takes_at_most_half_of_the_drivers_heap(
+    memory: str, limit: str
+) -> None:
+    settings = EngineSettings(
+        storage=STORAGE, spark_master="yarn", spark_conf={"spark.driver.memory": memory}
+    )
+    assert spark_conf(settings, Path("/tmp/engine"))["spark.driver.maxResultSize"] == limit
 
 
 def test_executors_import_nothing_from_their_working_directory() -> None:
@@ -107,42 +162,61 @@ def test_executors_import_nothing_from_their_working_directory() -> None:
     assert spark_conf(elsewhere, Path("/tmp/engine"))["spark.executorEnv.PYTHONSAFEPATH"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        (AUTHENTICATE, "false"),
-        (AUTHENTICATE, " False "),
-        (AUTHENTICATE, "no"),
-        ("spark.ui.enabled", "true"),
-        ("spark.ui.enabled", "TRUE"),
-        ("spark.network.crypto.enabled", "false"),
-        ("spark.authenticate.enableSaslEncryption", "false"),
-        ("spark.network.sasl.serverAlwaysEncrypt", "false"),
-        ("spark.io.encryption.enabled", "false"),
-    ],
-)
+OPENING = [
+    (AUTHENTICATE, "false"),
+    (AUTHENTICATE, " False "),
+    (AUTHENTICATE, "no"),
+    ("spark.ui.enabled", "true"),
+    ("spark.ui.enabled", "TRUE"),
+    (ENCRYPT_CONNECTIONS, "false"),
+    ("spark.authenticate.enableSaslEncryption", "false"),
+    ("spark.network.sasl.serverAlwaysEncrypt", "false"),
+    (OLD_ENCRYPTION, "true"),
+    (CIPHER, "AES/CTR/NoPadding"),
+    (ENCRYPT_FILES, "false"),
+    ("spark.network.crypto.config.any", "value"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OPENING)
 def test_a_secure_worker_refuses_settings_that_open_spark(name: str, value: str) -> None:
     (fault,) = spark_faults({name: value}, "local[*]", secure=True, plaintext_allowed=True)
-    assert f"DROVER_SPARK_CONF must not set {name}={value}" in fault
+    assert f"DROVER_SPARK_CONF must not set {name}" in fault
     assert "DROVER_ACCESS_FILE" in fault
     assert not spark_faults({name: value}, "local[*]", secure=False, plaintext_allowed=False)
 
 
+@pytest.mark.parametrize(("name", "value"), OPENING)
+def test_a_remote_master_refuses_them_unless_the_network_is_trusted(name: str, value: str) -> None:
+    conf, master = {name: value, SECRET: "s"}, "spark://m:7077"
+    (fault,) = spark_faults(conf, master, secure=False, plaintext_allowed=False)
+    assert f"DROVER_SPARK_CONF must not set {name}" in fault
+    assert master in fault
+    assert not spark_faults(conf, master, secure=False, plaintext_allowed=True)
+
+
 def test_a_secure_worker_takes_settings_that_do_not() -> None:
-    conf = {
-        AUTHENTICATE: "True",
-        "spark.ui.enabled": "false",
-        "spark.network.crypto.enabled": "true",
-        "spark.driver.memory": "4g",
-    }
+    conf = {**ENCRYPTED, AUTHENTICATE: "True", "spark.ui.enabled": "false"}
+    conf |= {SECRET: "s", "spark.driver.memory": "4g"}
     assert not spark_faults(conf, "local[*]", secure=True, plaintext_allowed=False)
 
 
-@pytest.mark.parametrize("master", ["spark://m:7077", "yarn", "k8s://m", "local-cluster[2,1,512]"])
-def test_a_remote_master_needs_authentication_or_a_trusted_network(master: str) -> None:
+@pytest.mark.parametrize("name", ["spark.authenticate false", "spark.a\nspark.b", "x", "spark.a:b"])
+def test_a_name_that_spark_would_read_as_another_one_is_refused(name: str) -> None:
+    (fault,) = spark_faults({name: "true"}, "local[*]", secure=False, plaintext_allowed=True)
+    assert repr(name) in fault
+
+
+def test_a_standalone_cluster_needs_a_secret_or_a_trusted_network() -> None:
+    master = "spark://m:7077"
     (fault,) = spark_faults({}, master, secure=False, plaintext_allowed=False)
-    for part in ("spark.authenticate=true", master, "DROVER_ALLOW_PLAINTEXT=true"):
+    for part in (SECRET, master, "DROVER_ALLOW_PLAINTEXT=true"):
         assert part in fault
     assert not spark_faults({}, master, secure=True, plaintext_allowed=True)
-    conf = {AUTHENTICATE: "true"}
+    conf = {SECRET: "s"}
     assert not spark_faults(conf, master, secure=True, plaintext_allowed=False)
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://m", "local-cluster[2,1,512]"])
+def test_a_cluster_that_generates_secrets_needs_none(master: str) -> None:
+    assert not spark_faults({}, master, secure=False, plaintext_allowed=False)

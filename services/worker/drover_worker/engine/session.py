@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from drover.local.java_check import Java, JavaUnusableError, find_java
 from drover.log.storage import EmbeddedStorage
+from drover.model.sizes import size_bytes
 from drover.python_process import SAFE_PATH_VARIABLE, python_command
 from drover_worker.engine.class_archive import NoArchiveError, options_of_engine
 from drover_worker.engine.settings import (
-    AUTHENTICATE,
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
     JAVA_OPTIONS,
@@ -29,7 +29,9 @@ from drover_worker.engine.settings import (
     ExitCode,
     is_local_master,
 )
+from drover_worker.engine.spark_protection import protection
 
+_RESULT_LIMIT = "spark.driver.maxResultSize"
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
 #: Bytes that Spark appends to the directory for its sockets: "/.", a UUID and ".sock".
@@ -182,8 +184,6 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     }
     if is_local_master(settings.spark_master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
-        # other users of this machine can connect; Spark generates the secret
-        conf[AUTHENTICATE] = "true"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
         conf[JAVA_OPTIONS] = LOCAL_JVM_OPTIONS
         if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:
@@ -195,7 +195,15 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         for name, value in settings.policy_variables().items():
             conf[f"spark.executorEnv.{name}"] = value
         conf[f"spark.executorEnv.{SAFE_PATH_VARIABLE}"] = "1"
+        conf[_RESULT_LIMIT] = _result_limit(settings.spark_conf)
+    conf |= protection(settings.spark_master, settings.spark_conf)
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
+
+
+def _result_limit(conf: Mapping[str, str]) -> str:
+    """Half of the heap: a batch above this fails with its remedy, before it fills the heap."""
+    heap_bytes = size_bytes(conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY))
+    return "512m" if heap_bytes is None else f"{heap_bytes // 2 >> 20}m"
 
 
 def _launch_gateway(
@@ -229,6 +237,8 @@ def _launch_gateway(
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
     }
+    if is_local_master(settings.spark_master):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark serves its UI
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
 

@@ -64,8 +64,6 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: The setting without archives of Spark's classes.
 NO_CLASS_ARCHIVES = "off"
-#: Whether clients of Spark's ports need the application's secret.
-AUTHENTICATE = "spark.authenticate"
 #: A restart cannot succeed until an operator changes the machine or the settings.
 LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
 
