@@ -55,6 +55,7 @@ _PLACES = {
     "down": _Place("drover.cli.commands.cluster", "down"),
     "mcp": _Place("drover.cli.commands.mcp", "mcp"),
     "migrate": _Place("drover.cli.commands.migrate", "migrate"),
+    "spark-archive": _Place("drover.cli.commands.spark_archive", "spark_archive"),
     "doctor": _Place("drover.cli.doctor.command", "doctor"),
 }
 

@@ -16,6 +16,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from drover.local.java_check import Java, JavaUnusableError, find_java
+from drover.local.spark_archive import ARCHIVE_NAME, ARCHIVE_PYTHON
 from drover.log.storage import EmbeddedStorage
 from drover.model.sizes import size_bytes
 from drover.python_process import SAFE_PATH_VARIABLE, python_command
@@ -153,9 +154,16 @@ def start_spark(
     with info.open("rb") as stream:
         os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(stream))  # type: ignore[no-untyped-call]
         os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
-    os.environ["PYSPARK_PYTHON"] = settings.python_executable
+    os.environ["PYSPARK_PYTHON"] = executor_python(settings)
     threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
     return SparkEngine(_build_session(settings.spark_master), jvm)
+
+
+def executor_python(settings: EngineSettings) -> str:
+    """The Python of executors: of the archive in spark.archives, else at the engine's path."""
+    archives = settings.spark_conf.get("spark.archives", "").split(",")
+    packed = any(each.strip().endswith(f"#{ARCHIVE_NAME}") for each in archives)
+    return ARCHIVE_PYTHON if packed else settings.python_executable
 
 
 def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
@@ -167,7 +175,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # many small tasks share the cores with large batches
         "spark.scheduler.mode": "FAIR",
-        "spark.pyspark.python": settings.python_executable,
+        "spark.pyspark.python": executor_python(settings),
         "spark.pyspark.driver.python": settings.python_executable,
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -232,7 +240,7 @@ def _launch_gateway(
     command += ["--properties-file", str(properties), "pyspark-shell"]
     environment = {
         **os.environ,
-        "PYSPARK_PYTHON": settings.python_executable,
+        "PYSPARK_PYTHON": executor_python(settings),
         "SPARK_CONNECT_MODE": "0",
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
