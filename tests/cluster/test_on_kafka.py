@@ -46,7 +46,7 @@ def on_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeCluste
 
 @pytest.fixture(scope="module")
 def flow(on_kafka: ComposeCluster) -> Iterator[Flow]:
-    with running_flow(on_kafka, once=False) as made:
+    with running_flow(on_kafka) as made:
         yield made
 
 

@@ -464,17 +464,6 @@ def test_brokers_that_are_away_leave_the_batch_staged(
     assert owner.next == 0
 
 
-def test_a_full_disk_is_told_with_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    for written in ("records", "batches"):
-        monkeypatch.setattr(f"drover.dataplane.kafka.staging._write_{written}", full)
-    with pytest.raises(OSError, match="no space to stage a batch in"):
-        world.staged(b"v")
-    assert not list(world.directory.iterdir())
-
-
 @pytest.mark.parametrize("kind", [MortalBatchProducer, MortalRecordsFirstProducer])
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_batch_over_the_limit_of_its_topic_is_halved(

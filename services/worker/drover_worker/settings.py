@@ -128,8 +128,9 @@ class WorkerSettings(ServiceSettings):
             that shares it reads it without regard for transactions, unless its own
             exactly.once.source.support is enabled.
         spark_master: As spark.master.
-        spark_conf: Further Spark settings, as a JSON object. With an access file they must not
-            turn off Spark's authentication or encryption, or turn on its UI.
+        spark_conf: Further Spark settings, as a JSON object. With an access file, and with a
+            remote master on an untrusted network, they must not turn off Spark's authentication or
+            encryption, or turn on its UI.
         engine: Where connectors without the setting ``engine`` run: in one ``shared`` engine, or
             each in its ``own``.
         class_archives: The folder with archives of the classes that Spark's JVM loads, which halve
@@ -465,9 +466,4 @@ class WorkerSettings(ServiceSettings):
             )
         if support not in (None, "enabled"):
             return f"{setting} is {support} on this worker"
-        if not is_local_master(self.spark_master):
-            return (
-                "staged batches are files on the engine's machine, which executors of "
-                f"DROVER_SPARK_MASTER ({self.spark_master}) cannot reach"
-            )
         return ""

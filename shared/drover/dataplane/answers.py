@@ -40,6 +40,10 @@ class PassLostError(Exception):
     """A call on an executor has no answer, because a Spark process ended."""
 
 
+class AnswerTooLargeError(Exception):
+    """The rows of a call do not fit into the driver; the message has the remedy."""
+
+
 @dataclass(frozen=True)
 class Answering:
     """Runs ``function`` on its argument to the end, with one pickled answer; on executors."""
@@ -57,6 +61,24 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - noqa: BLE001 - every error is sent to the driver
             answer = pickle.dumps(([], _packed(error), time.monotonic() - began_s))
         yield answer
+
+
+@dataclass(frozen=True)
+class AnsweringEach:
+    """As Answering, with an answer for each batch, so that no process holds all of them."""
+
+    function: Callable[[Any], Iterable[Any]]
+
+    def __call__(self, argument: Any) -> Iterator[bytes]:
+        """Yield the answers; one with an error is the last. Never raises an Exception."""
+        began_s = time.monotonic()
+        _loaded_modules.pass_over(len(sys.modules))
+        try:
+            with _rare_collections():
+                for batch in self.function(argument):
+                    yield pickle.dumps((_rows(batch), [], time.monotonic() - began_s))
+        except Exception as error:  # noqa: BLE001 - noqa: BLE001 - every error is sent to the driver
+            yield pickle.dumps(([], _packed(error), time.monotonic() - began_s))
 
 
 class LoadedModules:
@@ -110,8 +132,23 @@ class AnsweringInArrow:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield one row."""
-        for answer in Answering(self.function)(batches):
-            yield pa.RecordBatch.from_pydict({ANSWER: [answer]}, schema=_SCHEMA)
+        return _in_arrow(Answering(self.function)(batches))
+
+
+@dataclass(frozen=True)
+class AnsweringEachInArrow:
+    """As AnsweringEach, for mapInArrow with ``ANSWER_DDL``."""
+
+    function: Callable[[Iterator[Any]], Iterable[Any]]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield a row for each answer."""
+        return _in_arrow(AnsweringEach(self.function)(batches))
+
+
+def _in_arrow(answers: Iterable[bytes]) -> Iterator[Any]:
+    for answer in answers:
+        yield pa.RecordBatch.from_pydict({ANSWER: [answer]}, schema=_SCHEMA)
 
 
 def rows_of(answers: Iterable[bytes]) -> list[dict[str, Any]]:

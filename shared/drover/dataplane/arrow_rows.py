@@ -7,6 +7,7 @@ five times as fast.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,12 +17,23 @@ from drover.dataplane.answers import (
     ANSWER,
     ANSWER_DDL,
     Answering,
+    AnsweringEach,
+    AnsweringEachInArrow,
     AnsweringInArrow,
+    AnswerTooLargeError,
     PassLostError,
     read_answers,
     rows_of,
 )
-from drover.dataplane.shared_jobs import begin_own_job, current_rider, numbers_below, rides
+from drover.dataplane.parallel_jobs import run_on_threads
+from drover.dataplane.shared_jobs import (
+    begin_own_job,
+    core_count,
+    current_rider,
+    numbers_below,
+    one_number,
+    rides,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +41,13 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 
+#: The number of this Python worker's Spark partition, if the partition has its own job.
+_partition: int | None = None
+
 #: A function from record batches to record batches, as for mapInArrow; picklable.
 ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
+#: In Spark's error for results above its limit.
+_RESULT_LIMIT = "spark.driver.maxResultSize"
 
 
 @dataclass(frozen=True)
@@ -100,18 +117,52 @@ class ArrowRows:
             rider.took(took_s)
         return rows
 
-    def _run_alone(self, work: "Composed", *, at_once: bool) -> list[bytes]:
-        # imported lazily, for users without Spark
-        from py4j.protocol import Py4JError
+    def run_each(self, function: ArrowFunction, take: Callable[[Any], None]) -> None:
+        """As ``run``, but passes each row to ``take`` as it arrives, so that the rows may be large.
 
+        Each Spark partition has its own job, and only its rows are in memory at once. ``take``
+        gets the rows of a partition in order, those of different partitions on several threads.
+
+        Raises:
+            Exception: The exception raised on an executor, or by ``take``, unchanged.
+            PassLostError: The call has no answer.
+            AnswerTooLargeError: The rows of a partition do not fit into the driver.
+        """
+        work = self._pass(function)
+        rider = current_rider() if self.partition_count <= 1 else None
+        answer = rider.answer(_Bound(work, self.partition_count)) if rider is not None else None
+        if answer is not None:
+            rows, took_s = read_answers([answer])
+            for row in rows:
+                take(row)
+        else:
+            begin_own_job()
+            took_s = run_on_threads(
+                range(self.partition_count),
+                lambda number: self._run_partition(work, number, take),
+                thread_count=core_count(self.spark.sparkContext),
+            )
+        if rider is not None:
+            rider.took(took_s)
+
+    def _run_partition(self, work: "Composed", number: int, take: Callable[[Any], None]) -> float:
+        """Returns the seconds on the executor."""
+        wanted = one_number(self.spark.sparkContext, number)
+        answering = AnsweringEach(_InOwnJob(work, number))
+        took_s = 0.0
+        with _lost_passes():
+            for answer in wanted.mapPartitions(answering).toLocalIterator():
+                rows, took_s = read_answers([answer])
+                for row in rows:
+                    take(row)
+        return took_s
+
+    def _run_alone(self, work: "Composed", *, at_once: bool) -> list[bytes]:
         begin_own_job()
         spark_partitions = 1 if at_once else max(1, self.partition_count)
         numbers = numbers_below(self.spark.sparkContext, self.partition_count, spark_partitions)
-        try:
+        with _lost_passes():
             return numbers.mapPartitions(Answering(work)).collect()
-        except Py4JError as error:
-            # exceptions of the function are answers
-            raise PassLostError(f"a call on an executor was lost: {_of_java(error)}") from error
 
     def through(self, function: ArrowFunction) -> "ArrowRows":
         """These rows passed through ``function``, which is pickled and keeps the columns in
@@ -122,6 +173,24 @@ class ArrowRows:
     def _pass(self, function: ArrowFunction) -> "Composed":
         """From numbers of Spark partitions to the results of ``function`` for their rows."""
         return Composed(_ReadEach(self.read), function)
+
+
+@contextmanager
+def _lost_passes() -> Iterator[None]:
+    """Convert Spark's errors: exceptions of the function are answers."""
+    # imported lazily, for users without Spark
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except Py4JError as error:
+        told = _of_java(error)
+        if _RESULT_LIMIT in told:
+            raise AnswerTooLargeError(
+                "a batch is too large for the memory of the Spark driver: lower batch.max.bytes, "
+                f"or raise spark.driver.memory in DROVER_SPARK_CONF ({told})"
+            ) from error
+        raise PassLostError(f"a call on an executor was lost: {told}") from error
 
 
 def _of_java(error: Exception) -> str:
@@ -144,6 +213,24 @@ def run_in_arrow(
     frame = rows.coalesce(1) if at_once else rows
     answers = frame.mapInArrow(AnsweringInArrow(function), ANSWER_DDL).collect()
     return rows_of(bytes(row[ANSWER]) for row in answers)
+
+
+def run_each_in_arrow(
+    rows: "DataFrame | ArrowRows", function: ArrowFunction, take: Callable[[Any], None]
+) -> None:
+    """As ``ArrowRows.run_each``, for frames as well; their partitions run two at a time.
+
+    Raises:
+        Exception: As ``run_in_arrow`` and ``ArrowRows.run_each``.
+    """
+    if isinstance(rows, ArrowRows):
+        rows.run_each(function, take)
+        return
+    begin_own_job()
+    answers = rows.mapInArrow(AnsweringEachInArrow(function), ANSWER_DDL)
+    for answer in answers.toLocalIterator(prefetchPartitions=True):
+        for row in rows_of([bytes(answer[ANSWER])]):
+            take(row)
 
 
 @dataclass(frozen=True)
@@ -172,6 +259,22 @@ class _Bound:
 
     def __call__(self) -> Iterator[Any]:
         return self.work(iter(range(self.count)))
+
+
+@dataclass(frozen=True)
+class _InOwnJob:
+    """A pass over one number, whose job has no other Spark partition."""
+
+    work: "Composed"
+    number: int
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[Any]:
+        global _partition
+        _partition = self.number
+        try:
+            yield from self.work(numbers)
+        finally:
+            _partition = None
 
 
 @dataclass(frozen=True)
@@ -285,6 +388,8 @@ def current_spark_partition() -> int:
 
     Does not import pyspark: in a Spark task it is already imported.
     """
+    if _partition is not None:
+        return _partition
     pyspark = sys.modules.get("pyspark")
     context = pyspark.TaskContext.get() if pyspark is not None and not rides() else None
     return int(context.partitionId()) if context is not None else 0

@@ -294,6 +294,12 @@ def numbers_below(context: "SparkContext", count: int, spark_partitions: int) ->
     return context.parallelize(range(count), spark_partitions)
 
 
+@lru_cache(maxsize=100)
+def one_number(context: "SparkContext", number: int) -> "RDD[int]":
+    """``number`` alone; cached, likewise."""
+    return context.parallelize([number], 1)
+
+
 def rides() -> bool:
     """Whether this code runs in a pass of a shared job, on an executor."""
     return _rides

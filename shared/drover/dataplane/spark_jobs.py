@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, Composed, run_in_arrow
+from drover.dataplane.arrow_rows import (
+    ArrowFunction,
+    ArrowRows,
+    Composed,
+    run_each_in_arrow,
+    run_in_arrow,
+)
 from drover.dataplane.plane import OutgoingBatch
 from drover.dataplane.shared_jobs import core_count
 
@@ -26,6 +32,11 @@ def run_pass(
         Exception: The error of the pipeline or of ``write``.
     """
     return run_in_arrow(batch.rows, Composed(batch.pipeline, write), at_once=at_once)
+
+
+def run_pass_each(batch: OutgoingBatch, write: ArrowFunction, take: Callable[[Any], None]) -> None:
+    """As ``run_pass``, but passes each row to ``take`` as it arrives (``ArrowRows.run_each``)."""
+    run_each_in_arrow(batch.rows, Composed(batch.pipeline, write), take)
 
 
 def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until_async
 
 PLUGINS = "tests.spark.engine.plugins"
 CALL_TIMEOUT_S = 240.0
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 900.0
 #: A start may import a connector's libraries, which takes seconds on a busy machine.
 LIMITS = EngineLimits(
     start_ms=10_000, stop_ms=2_000, poll_ms=2_000, task_configs_ms=2_000, progress_ms=50
@@ -55,6 +55,8 @@ class Harness:
         memory_bytes: int | None = None,
         cores: int | None = None,
         plugin_modules: str = PLUGINS,
+        spark_master: str = "local[2]",
+        exactly_once: bool = False,
     ) -> None:
         self.directory = directory
         self.store = EmbeddedStore(directory / "data.db")
@@ -72,7 +74,8 @@ class Harness:
         self.supervisor = EngineSupervisor(
             EngineSettings(
                 storage=storage or EmbeddedStorage(directory),
-                spark_master="local[2]",
+                spark_master=spark_master,
+                not_exactly_once="" if exactly_once else "this engine's tests do not need it",
                 spark_conf={"spark.driver.memory": "512m", **(spark_conf or {})},
                 limits=limits,
                 memory_bytes=memory_bytes,

@@ -6,7 +6,7 @@ from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.plane import DataPlane
 from drover.log.storage import EmbeddedStorage
-from drover_worker.engine.settings import EngineSettings
+from drover_worker.engine.settings import EngineSettings, is_local_master
 
 #: In the engine's temporary directory, which is removed when the engine ends.
 STAGING_DIRECTORY = "staged"
@@ -22,4 +22,8 @@ def open_plane(settings: EngineSettings, temporary: Path) -> DataPlane:
     if isinstance(storage, EmbeddedStorage):
         return EmbeddedPlane.open(storage.directory)
     staging = None if settings.not_exactly_once else temporary / STAGING_DIRECTORY
-    return KafkaPlane(storage, staging_directory=staging)
+    return KafkaPlane(
+        storage,
+        staging_directory=staging,
+        executors_share_files=is_local_master(settings.spark_master),
+    )

@@ -130,19 +130,28 @@ def _producer(storage: KafkaStorage, destination: Destination) -> RecordProducer
 class KafkaPlane:
     """See DataPlane. The coordinator has the claims and offsets."""
 
-    def __init__(self, storage: KafkaStorage, *, staging_directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        storage: KafkaStorage,
+        *,
+        staging_directory: Path | None = None,
+        executors_share_files: bool = True,
+    ) -> None:
         """Connect to nothing yet.
 
         Args:
             storage: The cluster with the topics.
-            staging_directory: A local directory, shared with the executors, for batches that wait
-                to be published in transactions. None for sources that write at least once.
+            staging_directory: A local directory for batches that wait to be published in
+                transactions. None for sources that write at least once.
+            executors_share_files: Executors can write to that directory; otherwise they send
+                what they stage to the driver.
 
         Raises:
             InvalidArgumentError: INVALID_CONFIG, the client settings are invalid.
         """
         self._storage = storage
         self._staging_directory = staging_directory
+        self._executors_share_files = executors_share_files
         self._client = shared_client(storage)
         self._sizes = RecordSizes(storage)
         self._lock = threading.Lock()
@@ -382,6 +391,7 @@ class KafkaPlane:
             task,
             check_claim=check_claim,
             offsets_topic=offsets_topic,
+            executors_share_files=self._executors_share_files,
         )
 
     def append(self, topic: str, parts: Mapping[int, Any], request_id: str) -> Appended:

@@ -1,16 +1,19 @@
-"""Stores source batches as files until they are published: written on executors, read by the
-driver.
+"""Stores source batches as files of the driver's machine until they are published.
 
 A file has the output of one Spark partition, in order: whole record batches if the producer sends
 them (encoding is parallel, and compressed files are small), otherwise Arrow, with the topic of each
 batch and the partition of each record. Small outputs need no file: creating, reading and removing
 one took a sixth of a small batch's time.
+
+Executors on the driver's machine write the files. Others send their content as rows of the job, and
+the driver writes each row as it arrives.
 """
 
 import errno
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -43,7 +46,8 @@ _STAGED_SCHEMA = pa.schema(
     [
         ("spark_partition", pa.int32()),
         ("path", pa.string()),
-        ("little", pa.binary()),
+        ("content", pa.binary()),
+        ("is_last", pa.bool_()),
         ("record_count", pa.int64()),
         ("size_bytes", pa.int64()),
         ("topics", pa.list_(pa.string())),
@@ -51,6 +55,8 @@ _STAGED_SCHEMA = pa.schema(
     ]
 )
 _LITTLE_BYTES_MAX = 16 * 1024
+#: The size of a row with content: a few of them are in memory at once.
+SENT_BYTES_MAX = 8 * 1024 * 1024
 #: The approximate size of keys with their frames in memory.
 _JOINED_BYTES = 16 * 1024 * 1024
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -82,15 +88,15 @@ class StagedFiles:
 
 @dataclass(frozen=True)
 class FileStager:
-    """Writes batches to files below ``directory``, as record batches if there is an ``encoding``; a
-    function for executors.
+    """Stages batches, as record batches if there is an ``encoding``; a function for executors.
 
     Raises FrameError for columns that are not records, DroverErrors of Kafka if a topic cannot be
     created or a record is too large, and an OSError with the remedy for a full disk.
     """
 
     storage: KafkaStorage
-    directory: Path
+    #: Where to write files; None to send their content to the driver.
+    directory: Path | None
     destination: Destination
     encoding: Encoding | None = None
     #: Partition counts of topics that need no query.
@@ -99,46 +105,59 @@ class FileStager:
     little_bytes_max: int = _LITTLE_BYTES_MAX
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write everything; yields one row, or none if there were no records."""
+        """Stage everything; yields no rows if there were no records. Without a directory the rows
+        before the last one have only content.
+        """
         number = current_spark_partition()
-        path = self.directory / f"{number}-{uuid.uuid4().hex}.staged"
         framed = self.encoding is not None
         router = Router(self.storage, self.destination, self.known_counts, framed=framed)
         counts = _Counts()
-        little: bytes | None = None
-        try:
-            parts = counts.counted(part for each in batches for part in router.routed(each))
-            if self.encoding is None:
-                _write_records(path, parts)
-            else:
-                encoded = self._encoded(parts, router, self.encoding)
-                little = _write_batches(path, encoded, self.little_bytes_max)
-        except BaseException as error:
-            path.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno in _NO_ROOM:
-                raise OSError(
-                    error.errno,
-                    f"no space to stage a batch in {self.directory} ({error.strerror}): "
-                    "make room, give the worker another TMPDIR, or lower batch.max.bytes",
-                ) from error
-            raise
-        if not counts.record_count:
-            path.unlink(missing_ok=True)
+        routed = counts.counted(part for each in batches for part in router.routed(each))
+        if self.encoding is None:
+            pieces = _arrow_pieces(routed)
         else:
-            yield pa.RecordBatch.from_pylist(
-                [
-                    {
-                        "spark_partition": number,
-                        "path": str(path) if little is None else None,
-                        "little": little,
-                        "record_count": counts.record_count,
-                        "size_bytes": counts.size_bytes,
-                        "topics": router.topics,
-                        "partition_counts": router.partition_counts,
-                    }
-                ],
-                schema=_STAGED_SCHEMA,
+            encoded = self._encoded(routed, router, self.encoding)
+            pieces = (pickle.dumps(each, pickle.HIGHEST_PROTOCOL) for each in encoded)
+        path: Path | None = None
+        content: bytes | None = None
+        if self.directory is None:
+            for next_content in _joined(pieces, SENT_BYTES_MAX):
+                if content is not None:
+                    yield _row(number, content=content)
+                content = next_content
+        else:
+            path, content = self._written(self.directory, number, pieces)
+        if counts.record_count:
+            yield _row(
+                number,
+                path=str(path) if path is not None else None,
+                content=content,
+                is_last=True,
+                record_count=counts.record_count,
+                size_bytes=counts.size_bytes,
+                topics=router.topics,
+                partition_counts=router.partition_counts,
             )
+        elif path is not None:
+            path.unlink(missing_ok=True)
+
+    def _written(
+        self, directory: Path, number: int, pieces: Iterable[bytes]
+    ) -> tuple[Path | None, bytes | None]:
+        """The file with the pieces, or their content if it is small: a file takes longer."""
+        begun = bytearray()
+        rest = iter(pieces)
+        for piece in rest:
+            begun += piece
+            if len(begun) > self.little_bytes_max:
+                break
+        else:
+            return None, bytes(begun)
+        path = _new_file(directory, number)
+        with _removed_on_error(path), path.open("wb") as file:
+            file.write(begun)
+            file.writelines(rest)
+        return path, None
 
     def _encoded(
         self, parts: Iterable[_Routed], router: Router, encoding: Encoding
@@ -192,10 +211,10 @@ def _keyed_places(keys: Framed, partition_count: int) -> Any:
 
 
 def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -> StagedFiles:
-    """The StagedFiles from the rows of a FileStager."""
+    """The StagedFiles from the last rows of FileStagers."""
     ordered = sorted(rows, key=lambda row: int(row["spark_partition"]))
     return StagedFiles(
-        tuple(row["little"] or Path(row["path"]) for row in ordered),
+        tuple(Path(row["path"]) if row["path"] else row["content"] for row in ordered),
         sum(row["record_count"] for row in ordered),
         sum(row["size_bytes"] for row in ordered),
         {
@@ -207,6 +226,45 @@ def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -
     )
 
 
+class ArrivingFiles:
+    """Writes the rows of FileStagers on other machines into files as they arrive; calls for
+    different Spark partitions may be concurrent.
+    """
+
+    def __init__(self, directory: Path, *, little_bytes_max: int = _LITTLE_BYTES_MAX) -> None:
+        self._directory = directory
+        self._little_bytes_max = little_bytes_max
+        self._paths: dict[int, Path] = {}
+        self._last_rows: list[Mapping[str, Any]] = []
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Take the next row of a Spark partition.
+
+        Raises:
+            OSError: With the remedy for a full disk.
+        """
+        number, content = row["spark_partition"], row["content"]
+        path = self._paths.get(number)
+        is_little = row["is_last"] and path is None and len(content) <= self._little_bytes_max
+        if not is_little:
+            if path is None:
+                path = self._paths[number] = _new_file(self._directory, number)
+            with _removed_on_error(path), path.open("ab") as file:
+                file.write(content)
+            row = {**row, "content": None, "path": str(path)}
+        if row["is_last"]:
+            self._last_rows.append(row)
+
+    def staged(self, *, believes: bool) -> StagedFiles:
+        """All that arrived."""
+        return staged_files(self._last_rows, believes=believes)
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
+
+
 def read_batches(part: StagedPart) -> Iterator[tuple[Place, EncodedBatch]]:
     """Topics, partitions and record batches that were staged with an encoding."""
     opened = part.open("rb") if isinstance(part, Path) else BufferedReader(BytesIO(part))
@@ -216,9 +274,9 @@ def read_batches(part: StagedPart) -> Iterator[tuple[Place, EncodedBatch]]:
 
 
 def read_staged(part: StagedPart) -> Iterator[_Routed]:
-    """The content of a file staged without an encoding, as from ``Router.routed``."""
-    assert isinstance(part, Path)
-    with pa.memory_map(str(part)) as source, pa.ipc.open_stream(source) as reader:
+    """What was staged without an encoding, as from ``Router.routed``."""
+    opened = pa.memory_map(str(part)) if isinstance(part, Path) else pa.BufferReader(part)
+    with opened as source, pa.ipc.open_stream(source) as reader:
         while True:
             try:
                 batch, metadata = reader.read_next_batch_with_custom_metadata()
@@ -227,28 +285,60 @@ def read_staged(part: StagedPart) -> Iterator[_Routed]:
             yield metadata[_TOPIC].decode(), batch, batch.column(_PLACE)
 
 
-def _write_records(path: Path, parts: Iterable[_Routed]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file, pa.ipc.new_stream(file, _FILE_SCHEMA) as writer:
+def _row(number: int, **columns: Any) -> Any:
+    row = {
+        "spark_partition": number,
+        "is_last": False,
+        "record_count": 0,
+        "size_bytes": 0,
+        "topics": [],
+        "partition_counts": [],
+        **columns,
+    }
+    return pa.RecordBatch.from_pylist([row], schema=_STAGED_SCHEMA)
+
+
+def _arrow_pieces(parts: Iterable[_Routed]) -> Iterator[bytes]:
+    """An Arrow stream, piece by piece."""
+    held = BytesIO()
+    with pa.ipc.new_stream(held, _FILE_SCHEMA) as writer:
         for topic, records, places in parts:
             batch = pa.RecordBatch.from_arrays([*records.columns, places], schema=_FILE_SCHEMA)
             writer.write_batch(batch, custom_metadata={_TOPIC: topic.encode()})
+            yield held.getvalue()
+            held.seek(0)
+            held.truncate()
+    yield held.getvalue()
 
 
-def _write_batches(
-    path: Path, batches: Iterable[tuple[Place, EncodedBatch]], little_bytes_max: int
-) -> bytes | None:
-    """Write a file; returns the content instead if it is small, because a file takes longer."""
-    pickled = (pickle.dumps(each, pickle.HIGHEST_PROTOCOL) for each in batches)
-    begun = bytearray()
-    for each in pickled:
-        begun += each
-        if len(begun) > little_bytes_max:
-            break
-    else:
-        return bytes(begun)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(begun)
-        file.writelines(pickled)
-    return None
+def _joined(pieces: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
+    """The pieces joined and cut to ``size_bytes`` each; the last one may be smaller."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) > size_bytes:
+            yield bytes(memoryview(held)[:size_bytes])
+            del held[:size_bytes]
+    if held:
+        yield bytes(held)
+
+
+def _new_file(directory: Path, number: int) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"{number}-{uuid.uuid4().hex}.staged"
+
+
+@contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    """Remove the file after an error, and add the remedy to that of a full disk."""
+    try:
+        yield
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise OSError(
+                error.errno,
+                f"no space to stage a batch in {path.parent} ({error.strerror}): "
+                "make room, give the worker another TMPDIR, or lower batch.max.bytes",
+            ) from error
+        raise

@@ -10,7 +10,7 @@ import structlog
 from drover.dataplane.kafka.batch_producer import BatchProducer, can_send
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
 from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
-from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
+from drover.dataplane.kafka.staging import ArrivingFiles, FileStager, StagedFiles, staged_files
 from drover.dataplane.kafka.task_producer import FencedError, TaskProducer
 from drover.dataplane.kafka.topics import KNOWN_TOPIC_S
 from drover.dataplane.plane import (
@@ -21,7 +21,7 @@ from drover.dataplane.plane import (
     StageAgainError,
     WriterStarts,
 )
-from drover.dataplane.spark_jobs import run_pass
+from drover.dataplane.spark_jobs import run_pass, run_pass_each
 from drover.errors import DroverError, FailedPreconditionError, Reason
 from drover.log.kafka.errors import UNKNOWN_TOPIC, kafka_code
 from drover.log.storage import KafkaStorage
@@ -39,7 +39,7 @@ def task_producer(storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "
 
 
 class ExactlyOnceWriter:
-    """See TransactionalWriter. Executors stage records in files; the engine publishes them with the
+    """See TransactionalWriter. Executors stage records; the engine publishes them with the
     offsets in a transaction of the task's own producer.
     """
 
@@ -54,9 +54,14 @@ class ExactlyOnceWriter:
         check_claim: Callable[[], None],
         offsets_topic: str = "",
         producer: TaskProducer | None = None,
+        executors_share_files: bool = True,
     ) -> None:
+        """``directory`` is for staged batches; executors write there, unless they are on other
+        machines, which is what ``executors_share_files`` tells.
+        """
         self._storage = storage
         self._directory = directory
+        self._executors_share_files = executors_share_files
         self._task = task
         self._check_claim = check_claim
         self._offsets_topic = offsets_topic
@@ -104,15 +109,27 @@ class ExactlyOnceWriter:
         believes = bool(self._known_counts)
         stager = FileStager(
             self._storage,
-            self._directory,
+            self._directory if self._executors_share_files else None,
             batch.destination,
             self._producer.encoding,
             self._known_counts,
         )
-        staged = staged_files(run_pass(batch, stager), believes=believes)
+        if self._executors_share_files:
+            staged = staged_files(run_pass(batch, stager), believes=believes)
+        else:
+            staged = self._arrived(batch, stager, believes=believes)
         if len(self._known_counts) < BATCH_TOPICS_MAX:
             self._known_counts |= staged.partition_counts
         return staged
+
+    def _arrived(self, batch: OutgoingBatch, stager: FileStager, *, believes: bool) -> StagedFiles:
+        files = ArrivingFiles(self._directory)
+        try:
+            run_pass_each(batch, stager, files.take)
+        except BaseException:
+            files.discard()
+            raise
+        return files.staged(believes=believes)
 
     def produce(self, staged: Sequence[StagedFiles]) -> None:
         """See TransactionalWriter."""
