@@ -73,7 +73,7 @@ class NotPublishedError(UnavailableError):
 
 class OutcomeUnknownError(UnavailableError):
     """STORAGE_UNAVAILABLE: it is unknown whether a batch was published; the committed offsets show
-    it. Open the writer again, and restart the task from them.
+    it. Restart the task from them.
     """
 
 

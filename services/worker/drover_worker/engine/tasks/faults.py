@@ -5,10 +5,15 @@ a plugin's own data frame reaches the driver as text in Spark's exception.
 """
 
 import re
+from collections.abc import Sequence
 
 from drover.config.plugin_errors import error_text
+from drover.connector import RetriableError
 from drover.dataplane.answers import PassLostError, with_causes
+from drover.dataplane.arrow_rows import MixedSchemasError
+from drover.dataplane.plane import NotPublishedError, ProducerFencedError, StageAgainError
 from drover.errors import (
+    DataLossError,
     DroverError,
     FailedPreconditionError,
     OutOfRangeError,
@@ -16,13 +21,40 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.pipeline import RecordFailedError
-from drover_worker.engine.core.failures import Fault
+from drover_worker.engine.core.failures import Failure, FailureKind, Fault
+from drover_worker.engine.plugins.failure_causes import cause_of_failure
 from drover_worker.engine.plugins.threads import cap_text, format_trace
 
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"
 _HEAP_USED_UP = "java.lang.OutOfMemoryError"
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
+
+#: The errors that cores handle in their own way.
+_KINDS: Sequence[tuple[type[BaseException], FailureKind]] = (
+    (RetriableError, FailureKind.RETRIABLE),
+    (NotPublishedError, FailureKind.NOT_PUBLISHED),
+    (MixedSchemasError, FailureKind.MIXED_SCHEMAS),
+    (DataLossError, FailureKind.DATA_LOSS),
+    (ProducerFencedError, FailureKind.FENCED),
+    (StageAgainError, FailureKind.STAGE_AGAIN),
+)
+
+
+def failure_of(error: BaseException, *, spark_is_running: bool) -> Failure:
+    """What is known about an error of an operation."""
+    kinds = (kind for error_class, kind in _KINDS if isinstance(error, error_class))
+    kind = next(kinds, FailureKind.OTHER)
+    if isinstance(error, ProducerFencedError):
+        error = error.meaning
+    return Failure(
+        error=error,
+        text=error_text(error),
+        kind=kind,
+        fault=fault_of(error),
+        cause=cause_of_failure(error),
+        spark_is_running=spark_is_running,
+    )
 
 
 def fault_of(error: BaseException) -> Fault | None:

@@ -21,8 +21,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.clock import Clock, SystemClock
 from drover.codec.common import encode_task_id
 from drover.codec.failures import encode_cause
-from drover.config.plugin_errors import error_text
-from drover.connector import RetriableError, SinkTask, SourceTask
+from drover.connector import SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
@@ -32,15 +31,8 @@ from drover.connector.settings import (
     task_config,
 )
 from drover.connector.task import TaskFigures
-from drover.dataplane.arrow_rows import MixedSchemasError
-from drover.dataplane.plane import (
-    DataPlane,
-    NotPublishedError,
-    ProducerFencedError,
-    StageAgainError,
-)
+from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import Rider, SharedJobs, riding
-from drover.errors import DataLossError
 from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId, Term
@@ -48,7 +40,7 @@ from drover.model.offsets import CommittedOffset
 from drover.rpc.logs import log_context
 from drover_worker.engine.core import events, instructions
 from drover_worker.engine.core.events import TaskEvent
-from drover_worker.engine.core.failures import Failure, FailureKind, Fault
+from drover_worker.engine.core.failures import Failure, Fault
 from drover_worker.engine.core.instructions import Operation, TaskInstruction
 from drover_worker.engine.core.rate_limit import RateLimit
 from drover_worker.engine.core.steps import Step
@@ -62,7 +54,7 @@ from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.tasks.activity import TaskActivity
 from drover_worker.engine.tasks.calls import Answer, TaskCalls
 from drover_worker.engine.tasks.fair_pools import FairPools
-from drover_worker.engine.tasks.faults import failure_text, fault_of
+from drover_worker.engine.tasks.faults import failure_of, failure_text, fault_of
 from drover_worker.engine.tasks.progress import RunProgress
 from drover_worker.engine.tasks.record_path import RecordPath
 from drover_worker.engine.tasks.scheduler import Scheduler
@@ -71,15 +63,6 @@ from drover_worker.engine.tasks.topic_watcher import TopicWatcher
 
 #: How long a task waits for the coordinator's answer before it retries.
 CLAIM_CHECK_S = 5.0
-#: The errors that cores handle in their own way.
-_KINDS: Sequence[tuple[type[BaseException], FailureKind]] = (
-    (RetriableError, FailureKind.RETRIABLE),
-    (NotPublishedError, FailureKind.NOT_PUBLISHED),
-    (MixedSchemasError, FailureKind.MIXED_SCHEMAS),
-    (DataLossError, FailureKind.DATA_LOSS),
-    (ProducerFencedError, FailureKind.FENCED),
-    (StageAgainError, FailureKind.STAGE_AGAIN),
-)
 
 log = structlog.get_logger(__name__)
 #: Executes an instruction; an operation returns its result.
@@ -370,18 +353,7 @@ class TaskRunner(ABC):
         return self._executions[kind](self, instruction)
 
     def _failure(self, error: BaseException) -> Failure:
-        kinds = (kind for error_class, kind in _KINDS if isinstance(error, error_class))
-        kind = next(kinds, FailureKind.OTHER)
-        if isinstance(error, ProducerFencedError):
-            error = error.meaning
-        return Failure(
-            error=error,
-            text=error_text(error),
-            kind=kind,
-            fault=fault_of(error),
-            cause=cause_of_failure(error),
-            spark_is_running=self._tools.is_spark_running(),
-        )
+        return failure_of(error, spark_is_running=self._tools.is_spark_running())
 
     def _has_settled(self) -> bool:
         """Whether asynchronous work of the last batches ended in time; blocks."""
