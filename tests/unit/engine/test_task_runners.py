@@ -3,14 +3,12 @@
 Fake frames run the executors' functions in this process.
 """
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_figures
 from drover.codec.failures import decode_cause
 from drover.connector import (
@@ -209,35 +207,6 @@ def test_a_source_does_not_start_on_offsets_that_another_connector_wrote(
     with pytest.raises(ForeignOffsetsError, match="offsets LinesSource --reset"):
         world.source()
     assert len(Lines.made) == made
-
-
-@pytest.mark.parametrize(
-    ("error", "name"),
-    [
-        (SystemExit(3), "SystemExit: 3"),
-        (KeyboardInterrupt(), "KeyboardInterrupt"),
-        (asyncio.CancelledError(), "CancelledError"),
-        (GeneratorExit(), "GeneratorExit"),
-        (StopIteration(), "StopIteration"),
-        (MemoryError(), "MemoryError"),
-        (RecursionError("too deep"), "RecursionError: too deep"),
-        (BaseExceptionGroup("two", [SystemExit(1), ValueError("no")]), "BaseExceptionGroup: two"),
-        (ConnectionError("\ud800 is no text"), "is no text"),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_whatever_a_plugin_raises_fails_its_task_only(
-    world: World, error: BaseException, name: str
-) -> None:
-    def leave() -> None:
-        raise error
-
-    Lines.faults.append(leave)
-    runner = world.source()
-    assert runner.run_once() is None
-    assert world.kinds == ["task_failed"]
-    told = engine_pb2.EngineReport.FromString(world.reports[0].SerializeToString())
-    assert name in told.task_failed.trace
 
 
 def test_a_task_whose_store_is_corrupt_fails_and_does_not_fall_silent(
