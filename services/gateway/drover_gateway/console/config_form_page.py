@@ -108,7 +108,7 @@ def classes_html(plugins: Sequence[pb.Plugin], name: str) -> Html:
             " if you have a config already.",
         ),
         commands(
-            "The same from the command line", ["drover plugin list", "drover connector new NAME"]
+            "The same from the command line", ["drover plugin list", "drover plugin describe CLASS"]
         ),
     )
 
@@ -486,7 +486,7 @@ def _added_class_html(kind: str, classes: Sequence[str]) -> Html:
 
 def _was_added(setting: str) -> Html:
     link = tag("a", tag("bdi", setting), href=f"#{setting_id(setting)}-v")
-    return tag("p", "Added: ", link, ". Its settings are beside it.", role="status", class_="good")
+    return tag("p", "Added: ", link, ". Its settings follow it.", role="status", class_="good")
 
 
 def _end(visit: Visit, draft: Draft) -> Html:

@@ -24,6 +24,9 @@ from drover.client import ConnectClient
 
 commands = typer.Typer(no_args_is_help=True, help="Configs: validate before use.")
 
+FileArgument = Annotated[
+    str, typer.Argument(metavar="[FILE]", help="The same as --file.", show_default=False)
+]
 FileOption = Annotated[
     str,
     typer.Option(
@@ -31,8 +34,22 @@ FileOption = Annotated[
         "-f",
         metavar="FILE",
         help="A definition in JSON, YAML or .properties; - for standard input.",
+        show_default=False,
     ),
 ]
+
+
+def one_file(argument: str, option: str) -> str:
+    """The file of a command that takes it as an argument or as ``--file``.
+
+    Raises:
+        typer.BadParameter: There is none, or one of each.
+    """
+    if argument and option:
+        raise typer.BadParameter(f"give one file: {argument}, or --file {option}")
+    if not argument and not option:
+        raise typer.BadParameter("give the file with the definition; - for standard input")
+    return argument or option
 
 
 @commands.callback()
@@ -42,7 +59,8 @@ def config() -> None:
 
 @commands.command()
 def validate(
-    file: FileOption,
+    path: FileArgument = "",
+    file: FileOption = "",
     settings: Annotated[
         bool,
         typer.Option(
@@ -55,7 +73,7 @@ def validate(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all faults and warnings of a definition without creating it; exit 1 for a fault."""
-    definition = read_definition(file)
+    definition = read_definition(one_file(path, file))
     print_file_warnings([definition])
     config = dict(definition.config)
     if definition.name:

@@ -15,7 +15,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
 from drover.cli.cluster_choice import worker_addresses
 from drover.cli.commands.apply import apply
-from drover.cli.commands.config import FileOption, validate
+from drover.cli.commands.config import FileArgument, FileOption, one_file, validate
 from drover.cli.commands.history import history, rollback
 from drover.cli.commands.new import new
 from drover.cli.commands.offsets import offsets
@@ -97,10 +97,13 @@ def get(
 
 @commands.command()
 def create(
-    file: FileOption, address: AddressOption = "", output: OutputOption = Output.TABLE
+    path: FileArgument = "",
+    file: FileOption = "",
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a connector; refused if it exists."""
-    definition = _named(file)
+    definition = _named(one_file(path, file))
     print_file_warnings([definition])
     state = initial_state(definition)
     try:
@@ -308,13 +311,14 @@ def status(
 
 @commands.command()
 def preview(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A definition; - for stdin.")],
+    path: FileArgument = "",
+    file: FileOption = "",
     rows: Annotated[int, typer.Option(min=1, max=1_000, help="How many records.")] = 10,
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show records as they are read and after each step; nothing is written or committed."""
-    definition = read_definition(file)
+    definition = read_definition(one_file(path, file))
     print_file_warnings([definition])
     config = dict(definition.config)
     if definition.name:

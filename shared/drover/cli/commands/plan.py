@@ -1,13 +1,12 @@
 """``drover connector plan``: the changes of a definition, and a hash to apply exactly these."""
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from drover.api.common.v1.preview_pb2 import StepSchemas
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
 from drover.cli.commands.apply import Action, PlannedChange, show_steps
+from drover.cli.commands.config import FileArgument, FileOption, one_file
 from drover.cli.console import AddressOption, Output, OutputOption, plain, print_document, say
 from drover.cli.definitions import DefinitionError, read_definition
 from drover.cli.output.plans import schema_lines
@@ -16,11 +15,13 @@ from drover.errors import InvalidArgumentError
 
 
 def plan(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A definition; - for stdin.")],
+    path: FileArgument = "",
+    file: FileOption = "",
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show what a definition would change: settings and record schemas; and the plan's hash."""
+    file = one_file(path, file)
     definition = read_definition(file)
     print_file_warnings([definition])
     if not definition.name:
