@@ -14,7 +14,7 @@ from drover.convert.converter import Converter, Decoded
 from drover.convert.json_envelopes import decode_envelopes
 from drover.convert.steps import DecodeRecords
 from drover.record.batch import ERROR, KEY, VALUE
-from drover.record.errors import RecordError, RowsError
+from drover.record.errors import RecordError, RowsError, described
 from drover.record.schema import arrow_field
 
 #: The start of an object of schema and payload.
@@ -48,7 +48,7 @@ class LenientDecoder:
                 yield from self(records.slice(0, half))
                 yield from self(records.slice(half))
                 return
-            text = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX_CHARS]
+            text = described(error)[:_MESSAGE_MAX_CHARS]
             guess = self.guessing()
             for guessed in DecodeRecords(guess.key, guess.value)(records):
                 field = pa.field(ERROR, pa.string())

@@ -97,6 +97,15 @@ class StageError(RecordError):
         return f"{self.stage}: {self.description}"
 
 
+def described(error: BaseException) -> str:
+    """What is wrong with a record, for its user: a StageError's stage and the text of the original
+    error. The class is named only of an error that is no RecordError: its text may be one word.
+    """
+    if isinstance(error, StageError) and error.__cause__ is not None:
+        return f"{error.stage}: {described(error.__cause__)}"
+    return str(error) if isinstance(error, RecordError) else f"{type(error).__name__}: {error}"
+
+
 @contextmanager
 def failing_at(stage: ErrorStage) -> Iterator[None]:
     """Wraps errors raised inside in a StageError. A StageError and a PassError are raised

@@ -17,7 +17,8 @@ from drover.connector.catalogue import (
     class_name,
     connector_type,
 )
-from drover_worker.engine.plugins.validation import encode_plugins
+from drover_worker.engine.plugins.validation import description_of, encode_plugins
+from tests.support.docs_tables import connectors
 
 MODULE = "plugins_of_this_test"
 
@@ -140,6 +141,12 @@ def test_a_name_of_two_connectors_is_refused() -> None:
         registry.find("Good")
     assert f"{MODULE}.Good" in str(caught.value)
     assert class_name(registry.find("Shown")) == f"{MODULE}.Good"
+
+
+def test_the_description_of_a_plugin_is_plain_text() -> None:
+    described = {name: description_of(each) for name, each in connectors().items()}
+    assert described["FileStreamSink"].startswith("Writes topics into a file")
+    assert {name for name, text in described.items() if not text or "`" in text} == set()
 
 
 def test_a_plugin_that_cannot_say_its_settings_is_a_problem_of_the_list() -> None:

@@ -31,6 +31,7 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, PARTITION, VALUE, original_topics
+from drover.record.errors import described
 from drover_worker.engine.letter_requests import letter_format
 from drover_worker.engine.tasks.record_path import RecordPath, Route
 from drover_worker.engine.tasks.replaying import Replaying
@@ -205,7 +206,7 @@ def _predict(
         return
     except Exception as error:  # noqa: BLE001 - any of a plugin's code
         for row, _ in shown:
-            _fail_write(row, f"{type(error).__name__}: {error}")
+            _fail_write(row, described(error))
         return
     for row, record in shown:
         columns = original_topics(record), record.column(PARTITION), record.column(OFFSET)
@@ -389,7 +390,7 @@ def _run(
         try:
             made = [each for each in step(record) if each.num_rows]
         except Exception as error:  # noqa: BLE001 - any of a plugin's code
-            row.failed_step, row.error = name, f"{type(error).__name__}: {error}"
+            row.failed_step, row.error = name, described(error)
             return None
         if not made:
             row.dropped_by = name

@@ -410,9 +410,14 @@ def _replace_missing_class(values: Sequence[ConfigValue]) -> Sequence[ConfigValu
     ]
 
 
+def description_of(connector_class: type) -> str:
+    """The first paragraph of the class's docstring, without the marks of its markup."""
+    paragraph = (connector_class.__doc__ or "").strip().split("\n\n")[0]
+    return " ".join(paragraph.split()).replace("``", "")
+
+
 def _encode_plugin(plugin: InstalledPlugin, not_exactly_once: str) -> engine_pb2.Plugin:
     connector_class = plugin.connector_class
-    paragraph = (connector_class.__doc__ or "").strip().split("\n\n")[0]
     guarantees = connector_class.guarantees
     on_kafka = guarantees.kafka if guarantees else None
     if not_exactly_once and issubclass(connector_class, SourceConnector):
@@ -422,7 +427,7 @@ def _encode_plugin(plugin: InstalledPlugin, not_exactly_once: str) -> engine_pb2
         aliases=[_clean(alias) for alias in plugin.aliases],
         type=connector_type(connector_class),
         version=_clean(str(connector_class.version)),
-        description=_clean(" ".join(paragraph.split())),
+        description=_clean(description_of(connector_class)),
         config_keys=_plugin_keys(connector_class),
         guarantee_embedded=guarantees.embedded if guarantees else "",
         guarantee_kafka=on_kafka or "",
