@@ -130,11 +130,13 @@ async def test_without_dead_letters_the_pages_tell_what_to_do(
     await wait_until_async(is_listed)
     page = await console.get(letters_path("e-sink"))
     assert "no record has failed" in page.text
+    assert 'href="/ui/connector?name=e-sink&amp;tab=offsets"' in page.html
     assert (await console.get(letters_path("no-such-one"))).status == 404
     config = {"connector.class": SINK, "topics": "t"}
     await gateway.ask("PUT", "/connectors/e-plain/config", json=config)
     page = await console.get(letters_path("e-plain"))
     assert (page.status, "has no dead letter queue" in page.text) == (404, True)
+    assert 'href="/ui/connector/edit?name=e-plain"' in page.html
 
 
 async def test_dead_letters_are_grouped_by_cause_and_one_shows_what_failed(

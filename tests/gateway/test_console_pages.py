@@ -110,6 +110,7 @@ async def test_an_empty_cluster_tells_what_to_do_first(
         assert page.status == 200
         assert "There are no connectors that you may see" in page.text
         assert "drover connector create -f FILE" in page.text
+        assert 'href="/ui/connector/new"' in page.html
     assert "serving" in (await console.get("/ui/")).text
 
 

@@ -5,6 +5,8 @@ import json
 import yaml
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.failures import encode_failures
+from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover_gateway.console.connector_config_page import (
     SETTINGS_MAX,
     config_html,
@@ -48,6 +50,17 @@ def test_a_failed_connector_object_has_its_cause_and_its_trace() -> None:
     assert '<bdi class="bad">OSError: no such host</bdi>' in html
     assert "Trace of the connector" in html
     assert "is-failed" in html
+
+
+def test_the_cause_is_shown_to_its_end_where_it_says_what_to_do() -> None:
+    cause = f"record {'x' * 300} failed (errors.tolerance=all skips such records)"
+    failure = Failure(NOW_MS, FailureCause.PLUGIN, "w:1", f"{cause[:199]}…")
+    failures = encode_failures(FailureHistory(1, (failure,), count=1))
+    task = pb.TaskState(state=FAILED, trace=cause, failures=failures)
+    parts = live_parts(seen(task), NOW_MS)
+    assert f'<bdi class="bad">{cause}</bdi>' in parts["c-failure"]
+    task.trace = "another failure"
+    assert "…</bdi>" in live_parts(seen(task), NOW_MS)["c-failure"]
 
 
 def test_a_running_connector_with_a_failed_task_is_shown_as_failed() -> None:

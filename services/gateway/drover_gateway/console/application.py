@@ -296,7 +296,8 @@ class ConsoleApplication:
                 self._streams.end_session(visit.session.id)
             return response
         except PageError as error:
-            content = notice("error", error.title, tag("p", error.message), _home_link())
+            links = (tag("p", tag("a", text, href=url)) for text, url in error.links)
+            content = notice("error", error.title, tag("p", error.message), *links, _home_link())
             return Response(page(visit, error.title, content), error.status)
         except UnauthenticatedError:
             return self._refused(visit, method, "", secure=scope.get("scheme") == "https")

@@ -109,11 +109,11 @@ def plan_html(
         decide = tag("button", label, name="do", value="apply", class_="primary")
     return join(
         tag("p", then),
-        _changes_html(plan) if plan.changes else None,
-        tag("section", tag("h2", "Schemas of the records"), _pre(schemas)) if schemas else None,
         tag("section", tag("h2", "Notes"), tag("ul", *(tag("li", each) for each in plan.notes)))
         if plan.notes
         else None,
+        _changes_html(plan) if plan.changes else None,
+        tag("section", tag("h2", "Schemas of the records"), _pre(schemas)) if schemas else None,
         tag("details", tag("summary", "Classes with their versions"), _pre(plan.components))
         if plan.components
         else None,

@@ -8,7 +8,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.activities import step_text
 from drover.codec.common import decode_timestamp
 from drover.codec.failures import decode_failures
-from drover.model.failures import summary_of
+from drover.model.failures import cause_in
 from drover_gateway.console.actions import ACTIONS, offered
 from drover_gateway.console.command_lines import drover_command, grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
@@ -30,6 +30,7 @@ TABS: Mapping[str, str] = {
 #: The maximum number of tasks that are shown, failed ones first.
 TASKS_MAX = 100
 TOPICS_MAX = 1_000
+_CAUSE_MAX_CHARS = 2_000
 _TRACE_MAX_CHARS = 16 * 1024
 _STATE_ORDER = {state: at for at, state in enumerate(State)}
 _UNKNOWN = "-"
@@ -270,7 +271,11 @@ def _failure(what: str, key: str, state: pb.ConnectorState | pb.TaskState, now_m
     history = decode_failures(state.failures)
     last = history.last
     is_failed = state.state == pb.RUN_STATE_FAILED
-    message = last.message if last is not None and last.message else summary_of(state.trace)
+    message = last.message if last is not None and last.message else cause_in(state.trace)
+    # a history keeps the start of a message; its end, in the trace, says what to do
+    if message.endswith("…") and cause_in(state.trace).startswith(message[:-1]):
+        message = cause_in(state.trace)
+    message = message[:_CAUSE_MAX_CHARS]
     facts: list[Node] = []
     if last is not None:
         times = "once" if history.count == 1 else f"{history.count:,} times"

@@ -15,7 +15,13 @@ from drover_gateway.console.actions import (
     counts_of,
     offered,
 )
-from drover_gateway.console.frame import CONNECTORS, NEW_CONNECTOR, Visit, commands, notice
+from drover_gateway.console.frame import (
+    CONNECTORS,
+    Visit,
+    commands,
+    new_connector_link,
+    notice,
+)
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.links import connector_url
 from drover_gateway.console.rows import PAGE_ROWS, Filters, Row, State, Summary
@@ -91,7 +97,9 @@ async def results_html(
     number = min(filters.page, pages)
     shown = found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
     table = (
-        await _table(visit, filters, shown, found, html_of) if shown else _empty(filters, len(rows))
+        await _table(visit, filters, shown, found, html_of)
+        if shown
+        else _empty(visit, filters, len(rows))
     )
     return tag(
         "div",
@@ -135,9 +143,7 @@ def filters_html(visit: Visit, filters: Filters, summary: Summary) -> Html:
         _select("Order", "sort", filters.sort, {}, _SORT_LABELS),
         tag("button", "Apply"),
         tag("a", "Clear", href=CONNECTORS) if not filters.selects_all else None,
-        tag("a", "New connector", href=NEW_CONNECTOR)
-        if visit.rights.may_for_some("CreateConnector")
-        else None,
+        new_connector_link(visit),
         tag("fieldset", tag("legend", "State"), *states, class_="states"),
         action=CONNECTORS,
         method="get",
@@ -327,7 +333,7 @@ def _pages(filters: Filters, number: int, pages: int) -> Html | None:
     return tag("nav", tag("ul", *links), aria_label="Pages of the list", class_="pages")
 
 
-def _empty(filters: Filters, total: int) -> Html:
+def _empty(visit: Visit, filters: Filters, total: int) -> Html:
     if total:
         return notice(
             "empty",
@@ -337,6 +343,7 @@ def _empty(filters: Filters, total: int) -> Html:
     return notice(
         "empty",
         "There are no connectors that you may see",
+        new_connector_link(visit),
         tag("p", "Create one from a file with its config, or list the plugins first:"),
         tag("pre", tag("code", "drover plugin list\ndrover connector create -f FILE"), tabindex=0),
     )

@@ -27,8 +27,9 @@ from drover.model.letter_states import (
     within,
 )
 from drover_gateway.console import dead_letters_page as html
-from drover_gateway.console.frame import DEAD_LETTERS, TOPICS, page
-from drover_gateway.console.html import Node
+from drover_gateway.console.connector_page import tabs_html
+from drover_gateway.console.frame import CONNECTORS, DEAD_LETTERS, TOPICS, page
+from drover_gateway.console.html import Node, join
 from drover_gateway.console.http import PageError, Response
 from drover_gateway.console.letter_groups import (
     CHECK,
@@ -44,6 +45,7 @@ from drover_gateway.console.letter_groups import (
     place_of,
     progress_url,
 )
+from drover_gateway.console.links import connector_url, edit_url
 from drover_gateway.console.pages import Context, Pages, Request, redirect
 from drover_gateway.console.record_windows import Positions
 from drover_gateway.console.replay_page import progress_html
@@ -108,7 +110,8 @@ class DeadLettersPages(Pages):
             if error.reason is not Reason.TOPIC_NOT_FOUND:
                 raise
             content = html.none_html(queue.topic)
-        return Response(page(request.visit, title, content, current=TOPICS))
+        content = join(tabs_html(request.visit, name, "dead-letters"), content)
+        return Response(page(request.visit, title, content, current=CONNECTORS))
 
     async def _connectors(self, request: Request) -> Response:
         view = await self._context.views.opened(request.caller)
@@ -257,6 +260,10 @@ async def _queue_of(client: ConnectClient, name: str) -> _Queue:
             "The connector has no dead letters",
             f"{name} has no dead letter queue: set {DEAD_LETTER_TOPIC} and errors.tolerance=all in"
             " its config.",
+            [
+                (f"Edit the config of {name}", edit_url(name)),
+                (f"Back to {name}", connector_url(name)),
+            ],
         )
     return _Queue(name, topic, name if found.type == pb.CONNECTOR_TYPE_SINK else "")
 

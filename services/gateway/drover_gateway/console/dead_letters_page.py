@@ -33,6 +33,12 @@ from drover_gateway.console.parts import table_html
 from drover_gateway.console.topic_page import part_html, time_text
 
 _MESSAGE_MAX_CHARS = 200
+_UNKNOWN_CAUSE = (
+    "A dead letter without headers has no known cause. With"
+    " errors.deadletterqueue.context.headers.enable=true in the config, the next dead letters have"
+    " their cause, stage and message in headers. The page of a dead letter shows what its converter"
+    " reports now."
+)
 _SKIPPED_SHOWN = 100
 _RANGES_SHOWN = 20
 _TRACE = "exception.stacktrace"
@@ -112,6 +118,9 @@ def groups_html(
         about,
         tag("p", note, class_="quiet-note") if note else None,
         table_html("Dead letters by cause", head, rows),
+        None
+        if all(each.cause.is_known for each in groups)
+        else tag("p", _UNKNOWN_CAUSE, class_="quiet-note"),
         _actions(visit, Selection(connector)) if open_count else tag("p", "None is open."),
         commands(
             "The same from the command line and by gRPC",

@@ -119,6 +119,12 @@ def commands(title: str, lines: Sequence[str]) -> Html:
     )
 
 
+def new_connector_link(visit: Visit) -> Html | None:
+    """The link to the form for a new connector; None if the caller may create none."""
+    may = visit.rights.may_for_some("CreateConnector")
+    return tag("a", "New connector", href=NEW_CONNECTOR) if may else None
+
+
 def notice(kind: str, title: str, *content: Node) -> Html:
     """A box with what is empty, failed or forbidden: ``kind`` is its class."""
     return tag("section", tag("h2", title), *content, class_=f"notice {kind}")

@@ -78,6 +78,11 @@ def graph_of(rows: Sequence[Row], topics: Mapping[str, Sequence[str]]) -> Graph:
     return Graph(placed, sorted(edges), is_grouped, height)
 
 
+def configured_topics(config: Mapping[str, str]) -> Sequence[str]:
+    """The topics that a sink's config names: what it reads before its first record."""
+    return [name for each in config.get("topics", "").split(",") if (name := each.strip())]
+
+
 def _column(row: Row) -> int:
     return SINKS if row.kind == "sink" else SOURCES
 

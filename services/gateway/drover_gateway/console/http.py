@@ -36,13 +36,17 @@ class PageError(Exception):
         status: The HTTP status.
         title: What happened, in a few words.
         message: What was wrong, and what to do next.
+        links: The pages where that is done: the text and the address of each.
     """
 
-    def __init__(self, status: int, title: str, message: str) -> None:
+    def __init__(
+        self, status: int, title: str, message: str, links: Sequence[tuple[str, str]] = ()
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.title = title
         self.message = message
+        self.links = links
 
 
 class ClientGoneError(Exception):

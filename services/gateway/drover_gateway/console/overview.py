@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from drover.errors import DroverError, UnauthenticatedError
 from drover_gateway.console.frame import HOME, LIVE, page
-from drover_gateway.console.graph import graph_of
+from drover_gateway.console.graph import configured_topics, graph_of
 from drover_gateway.console.html import join
 from drover_gateway.console.http import Form, Response
 from drover_gateway.console.last_state import last_state_html
@@ -36,11 +36,15 @@ class OverviewPages(Pages):
             raise
         except DroverError as error:
             cluster = Cluster(fault=error.message)
-        topics = await self._context.topics.of(view, client)
+        topics = dict(await self._context.topics.of(view, client))
+        for row in rows:
+            connector = view.connector(row.name)
+            if row.kind == "sink" and connector is not None:
+                topics[row.name] = topics.get(row.name) or configured_topics(connector.config)
         live = live_html(shown, version)
         content = join(
             last_state_html(last, request.visit.url),
-            overview_html(rows, live, cluster, graph_of(rows, topics)),
+            overview_html(request.visit, rows, live, cluster, graph_of(rows, topics)),
         )
         url = f"{LIVE}?{urlencode({'page': 'overview'})}"
         return Response(page(request.visit, "Overview", content, current=HOME, live=url))

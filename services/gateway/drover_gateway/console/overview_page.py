@@ -8,7 +8,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.connectors import worker_health
 from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
-from drover_gateway.console.frame import commands, notice
+from drover_gateway.console.frame import Visit, commands, new_connector_link, notice
 from drover_gateway.console.graph import NODE_HEIGHT, NODE_WIDTH, Graph, Node, Placed
 from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.links import connector_url
@@ -39,13 +39,16 @@ def live_html(shown: Shown, version: str) -> Html:
     )
 
 
-def overview_html(rows: Sequence[Row], live: Html, cluster: Cluster, graph: Graph) -> Html:
+def overview_html(
+    visit: Visit, rows: Sequence[Row], live: Html, cluster: Cluster, graph: Graph
+) -> Html:
     """The page; ``live`` is ``live_html``."""
     if not rows:
         return join(
             notice(
                 "empty",
                 "There are no connectors that you may see",
+                new_connector_link(visit),
                 tag("p", "Create one from a file with its config:"),
                 tag("pre", tag("code", "drover connector create -f FILE"), tabindex=0),
             ),
