@@ -272,7 +272,7 @@ def _failure(what: str, key: str, state: pb.ConnectorState | pb.TaskState, now_m
     last = history.last
     is_failed = state.state == pb.RUN_STATE_FAILED
     message = last.message if last is not None and last.message else cause_in(state.trace)
-    # a history keeps the start of a message; its end, in the trace, says what to do
+    # a history keeps the start of a message; the trace also has its end, with the remedy
     if message.endswith("…") and cause_in(state.trace).startswith(message[:-1]):
         message = cause_in(state.trace)
     message = message[:_CAUSE_MAX_CHARS]

@@ -79,7 +79,7 @@ def graph_of(rows: Sequence[Row], topics: Mapping[str, Sequence[str]]) -> Graph:
 
 
 def configured_topics(config: Mapping[str, str]) -> Sequence[str]:
-    """The topics that a sink's config names: what it reads before its first record."""
+    """The topics that a sink's config names; the statuses have them from its first record on."""
     return [name for each in config.get("topics", "").split(",") if (name := each.strip())]
 
 
