@@ -219,33 +219,59 @@ async def until_end(
     end_s = min(session.begin_s + SESSION_S, renew_s)
     left_s = max(0.0, end_s - time.time())
     session_end = asyncio.get_running_loop().call_later(left_s, place.end)
-    ends: list[asyncio.Future[Any]] = [
-        place.ended,
-        asyncio.create_task(wait_for_disconnect(receive)),
-    ]
+    gone = asyncio.create_task(wait_for_disconnect(receive))
+    wait = _Wait(place.ended, gone)
     try:
-        while True:
-            step: asyncio.Task[bytes | None] = asyncio.ensure_future(anext(events, None))
-            ends.append(step)
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            ends.remove(step)
-            if not step.done():
-                step.cancel()
-                await asyncio.gather(step, return_exceptions=True)
-                break
-            event = step.result()
-            if event is None:
+        while not wait.is_over:
+            event = await wait.next_of(events)
+            if event is not None:
+                yield event
+            elif not wait.is_over:
                 return
-            yield event
-            if any(each.done() for each in ends):
-                break
         if place.is_replaced:
             yield message("replaced", "")
         elif time.time() >= renew_s:
             yield message("renew", "")
     finally:
         session_end.cancel()
-        for each in ends:
-            each.cancel()
-        await asyncio.gather(*ends, return_exceptions=True)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
         await events.aclose()
+
+
+class _Wait:
+    """Waits for events until one of ``ends`` is done, by a cancellation as in ``asyncio.timeout``:
+    a task for each event takes memory in each stream.
+    """
+
+    __slots__ = ("_ends", "_task")
+
+    def __init__(self, *ends: asyncio.Future[None]) -> None:
+        self._ends = ends
+        #: What waits for an event.
+        self._task: asyncio.Task[Any] | None = None
+        for each in ends:
+            each.add_done_callback(self._wake)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one of the ends is done."""
+        return any(each.done() for each in self._ends)
+
+    async def next_of(self, events: AsyncGenerator[bytes, None]) -> bytes | None:
+        """The next event; None if there is none, or if an end was done before it."""
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        try:
+            return await anext(events, None)
+        except asyncio.CancelledError:
+            if self._task is None and not task.uncancel():
+                return None
+            raise
+        finally:
+            self._task = None
+
+    def _wake(self, _: asyncio.Future[None]) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()

@@ -31,6 +31,8 @@ class ConnectorsLive:
     Rows keep their place while an operator reads the list.
     """
 
+    __slots__ = ("_failed", "_names", "_new", "_newly_failed", "_removed", "_shown")
+
     def __init__(self, shown: ShownViews) -> None:
         self._shown = shown
         self._names: frozenset[str] = frozenset()
