@@ -121,7 +121,7 @@ class ArrowRows:
         """As ``run``, but passes each row to ``take`` as it arrives, so that the rows may be large.
 
         Each Spark partition has its own job, and only its rows are in memory at once. ``take``
-        gets the rows of a partition in order, those of different partitions on several threads.
+        gets the rows of a partition in order; several threads call it for different partitions.
 
         Raises:
             Exception: The exception raised on an executor, or by ``take``, unchanged.

@@ -144,7 +144,7 @@ class KafkaPlane:
             staging_directory: A local directory for batches that wait to be published in
                 transactions. None for sources that write at least once.
             executors_share_files: Executors can write to that directory; otherwise they send
-                what they stage to the driver.
+                staged batches to the driver.
 
         Raises:
             InvalidArgumentError: INVALID_CONFIG, the client settings are invalid.

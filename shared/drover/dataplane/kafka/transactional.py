@@ -56,8 +56,8 @@ class ExactlyOnceWriter:
         producer: TaskProducer | None = None,
         executors_share_files: bool = True,
     ) -> None:
-        """``directory`` is for staged batches; executors write there, unless they are on other
-        machines, which is what ``executors_share_files`` tells.
+        """``directory`` is for staged batches; executors write there if they are on this machine
+        (``executors_share_files``).
         """
         self._storage = storage
         self._directory = directory
