@@ -32,10 +32,14 @@ _NOW_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """One generation: the leader's time for it, and the number of revoked items."""
+    """One generation: the leader's time for it, the number of revoked items, and the sizes of what
+    the leader reads (owned work of all members) and writes (changes for all members).
+    """
 
     seconds: float
     stop_count: int
+    read_bytes: int
+    written_bytes: int
 
 
 class Group:
@@ -74,7 +78,12 @@ class Group:
             change = decode_assignment(encoded)
             self.held[member_id] = {*self.held[member_id], *change.keys} - {*change.stops}
             stop_count += len(change.stops)
-        return Rebalance(seconds, stop_count)
+        return Rebalance(
+            seconds,
+            stop_count,
+            read_bytes=sum(len(each.metadata) for each in joined.members),
+            written_bytes=sum(map(len, computed.encoded.values())),
+        )
 
     def settle(self) -> Sequence[Rebalance]:
         """Rebalance until every item has one owner and nothing is revoked."""

@@ -56,7 +56,7 @@ def write_archive(path: Path, *, import_path: Sequence[str] | None = None) -> Sp
 
     Args:
         path: The file to write.
-        import_path: The folders with packages; None for those of this Python.
+        import_path: The folders with packages; None for the folders of this Python.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -85,7 +85,7 @@ def write_archive(path: Path, *, import_path: Sequence[str] | None = None) -> Sp
 
 
 def _needed(import_path: Sequence[str]) -> dict[str, Distribution]:
-    """The distributions to pack, by name: Drover, plugins, and what they require."""
+    """The distributions to pack, by name: Drover, plugins, and all requirements."""
     installed: dict[str, Distribution] = {}
     for each in importlib.metadata.distributions(path=list(import_path)):
         installed.setdefault(_normal(each.name), each)

@@ -156,7 +156,7 @@ class ProcessSettings(BaseSettings):
         tls_key: The certificate's private key, a PEM file.
         tls_ca: The authorities that sign the certificates of clients and services, a PEM file.
         allow_plaintext: Whether to allow listeners without TLS on addresses that other machines
-            can reach, and a remote Spark master without authentication.
+            can reach, and a standalone Spark cluster without a secret.
     """
 
     model_config = SettingsConfigDict(
