@@ -105,7 +105,7 @@ class Breaker:
     def _lose_engine(self) -> None:
         engines = [worker.engine for worker in self._cluster.workers if worker.engine.alive]
         if engines:
-            self._world.random.choice(engines).crash()
+            self._world.random.choice(engines).lose_spark()
 
     def _stop_worker(self) -> None:
         """Stop a worker gracefully; it returns with another version, or not at all."""

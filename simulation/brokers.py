@@ -6,11 +6,12 @@ is paused or has crashed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drover.errors import DroverError, Reason, UnavailableError
+from drover.dataplane.plane import ProducerFencedError
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from simulation.events import What
@@ -28,8 +29,18 @@ NO_ANSWER = UnavailableError(Reason.STORAGE_UNAVAILABLE, "the brokers did not an
 Batch = Mapping[int, tuple[int, int]]
 
 
-class FencedError(Exception):
-    """Another producer was initialized with the same transactional id."""
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch that can be published: its records, and the records that become dead letters."""
+
+    records: Batch
+    letters: Batch
+
+    @property
+    def record_count(self) -> int:
+        """The number of both."""
+        ranges = (*self.records.values(), *self.letters.values())
+        return sum(end - start for start, end in ranges)
 
 
 @dataclass(slots=True)
@@ -38,7 +49,7 @@ class _Producer:
 
     epoch: int = -1
     claim: Term | None = None
-    records: Batch = field(default_factory=dict)
+    batches: Sequence[Staged] = ()
     offsets: Sequence[CommittedOffset] = ()
 
 
@@ -71,7 +82,7 @@ class Brokers:
             result: object
             try:
                 result = work()
-            except (DroverError, FencedError) as error:
+            except (DroverError, ProducerFencedError) as error:
                 result = error
             if not world.chance(mix.loss):
                 answer = partial(process.wake, incarnation, partial(tell, result))
@@ -92,7 +103,7 @@ class Brokers:
         """Initialize the task's producer: abort its open transaction and return the new epoch."""
         producer = self._producers.setdefault(task, _Producer())
         producer.epoch += 1
-        producer.claim, producer.records, producer.offsets = claim, {}, ()
+        producer.claim, producer.batches, producer.offsets = claim, (), ()
         self._network.world.tell(
             (task,), "{}: producer initialized under {}", task, claim or "no claim"
         )
@@ -112,9 +123,9 @@ class Brokers:
         """The tasks of a connector that ever had a producer."""
         return sorted(task for task in self._producers if task.connector == connector)
 
-    def produce(self, task: TaskId, epoch: int, batch: Batch) -> None:
+    def produce(self, task: TaskId, epoch: int, batches: Sequence[Staged]) -> None:
         """Open a transaction with records."""
-        self._of(task, epoch).records = batch
+        self._of(task, epoch).batches = batches
 
     def add_offsets(self, task: TaskId, epoch: int, offsets: Sequence[CommittedOffset]) -> None:
         """Add source offsets to the open transaction."""
@@ -125,14 +136,16 @@ class Brokers:
         producer = self._of(task, epoch)
         claim = producer.claim
         assert claim is not None
-        if producer.records:
-            self._data.append(task, claim, producer.records)
+        self._data.append(task, claim, producer.batches)
         if producer.offsets:
             self._data.write(task, claim, producer.offsets)
-        producer.records, producer.offsets = {}, ()
+        producer.batches, producer.offsets = (), ()
 
     def _of(self, task: TaskId, epoch: int) -> _Producer:
         producer = self._producers[task]
         if producer.epoch != epoch:
-            raise FencedError
+            text = "another producer was initialized"
+            raise ProducerFencedError(
+                text, FailedPreconditionError(Reason.STALE_WRITER_EPOCH, text)
+            )
         return producer

@@ -27,6 +27,8 @@ class Cluster:
     def __init__(self, world: World, mix: Mix, *, on_kafka: bool = False) -> None:
         self.world = world
         self.mix = mix
+        #: When the faults ended.
+        self.healed_ms = 0
         self.network = Network(world, mix)
         self.rules = Rules(world)
         self.data = DataStore(self.network, self.rules)
@@ -119,6 +121,7 @@ class Cluster:
     def heal(self) -> None:
         """End all faults and start every process that should run."""
         self.world.tell(("faults",), "faults end")
+        self.healed_ms = self.world.now_ms
         self.network.mix = healed(self.mix)
         self.network.blocked.clear()
         for operator in self.operators:

@@ -14,7 +14,7 @@ from drover.errors import DroverError
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from simulation.brokers import Batch, Brokers
+from simulation.brokers import Batch, Brokers, Staged
 from simulation.disk import DISK_FULL
 from simulation.events import Span, What, position
 from simulation.network import Network
@@ -84,27 +84,27 @@ class DataStore:
         )
         return term
 
-    def publish(self, commit: TaskOffsets, records: Batch, letters: Batch) -> CommitResult:
-        """Publish records and dead letters with their offsets, as ``EmbeddedStore`` does."""
-
-        def publish() -> None:
-            self.append(commit.task, commit.claim, records)
-            self.append_letters(commit.task, commit.claim, letters)
-
-        (result,) = self.commit([commit], publish)
+    def publish(self, commit: TaskOffsets, batches: Sequence[Staged]) -> CommitResult:
+        """Publish batches with their offsets, as ``EmbeddedStore`` does."""
+        (result,) = self.commit([commit], lambda: self.append(commit.task, commit.claim, batches))
         return result
 
-    def append_letters(self, task: TaskId, claim: Term, letters: Batch) -> None:
-        """Make dead letters visible."""
-        if letters:
-            self._rules.did(What.DEAD_LETTERED, task, claim, spans_of(letters))
+    def append(self, task: TaskId, claim: Term, batches: Sequence[Staged]) -> None:
+        """Make records and dead letters visible."""
+        for batch in batches:
+            records = spans_of(batch.records)
+            for span in records:
+                self.topics.setdefault((task.connector, span.partition), []).append(span)
+            if records:
+                self._rules.did(What.PUBLISHED, task, claim, records)
+            if batch.letters:
+                self._rules.did(What.DEAD_LETTERED, task, claim, spans_of(batch.letters))
 
-    def append(self, task: TaskId, claim: Term, batch: Batch) -> None:
-        """Make the records of a batch visible."""
-        records = spans_of(batch)
-        for span in records:
-            self.topics.setdefault((task.connector, span.partition), []).append(span)
-        self._rules.did(What.PUBLISHED, task, claim, records)
+    def deliver(self, task: TaskId, claim: Term, batches: Sequence[Staged]) -> None:
+        """Make records and dead letters visible, each at least once."""
+        for batch in batches:
+            self._rules.did(What.DELIVERED, task, claim, spans_of(batch.letters))
+            self._rules.did(What.DELIVERED, task, claim, spans_of(batch.records))
 
     def commit(
         self, commits: Sequence[TaskOffsets], publish: Callable[[], None] = lambda: None
@@ -148,11 +148,6 @@ class DataStore:
             self._rules.happened(What.READ_BACK, connector, records)
 
 
-def committed_offset(partition: int, position: int) -> CommittedOffset:
-    """A committed position in a partition."""
-    return CommittedOffset(f'{{"partition":{partition}}}', f'{{"position":{position}}}')
-
-
 def spans_of(batch: Batch) -> list[Span]:
     """The records of a batch."""
     return [Span(str(p), start, end) for p, (start, end) in batch.items() if start < end]
@@ -166,6 +161,7 @@ def positions_of(offsets: Sequence[CommittedOffset]) -> list[Span]:
 def position_of(offset: CommittedOffset) -> tuple[int, int]:
     """The partition and position of a committed offset."""
     assert offset.offset_json is not None
-    partition: int = json.loads(offset.partition_json)["partition"]
-    position: int = json.loads(offset.offset_json)["position"]
-    return partition, position
+    partition, at = json.loads(offset.partition_json), json.loads(offset.offset_json)
+    if "kafka_partition" in partition:
+        return partition["kafka_partition"], at["kafka_offset"]
+    return partition["partition"], at["position"]

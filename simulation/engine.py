@@ -1,8 +1,7 @@
 """The simulated engine: a separate process that runs connectors and tasks of plugins.
 
-Its tasks are in ``tasks.py``; on brokers a source publishes through its own producer
-(``publishing_task.py``). The herder abandons a task that exceeds the stop timeout; the task keeps
-running until its stale claim fences it.
+Its tasks are in ``tasks.py``. The herder abandons a task that exceeds the stop timeout; the task
+keeps running until its stale claim fences it.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
+from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.model.config import ConfigMap
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets
@@ -20,6 +19,7 @@ from simulation.data_store import DataStore
 from simulation.network import Heard, Network
 from simulation.process import Process
 from simulation.rules import Rules
+from simulation.waits import told
 
 if TYPE_CHECKING:
     from simulation.tasks import SimulatedTask
@@ -62,8 +62,9 @@ class Engine(Process):
         #: Its own calls to the worker.
         self._calls: dict[int, Heard] = {}
         self._inbox: deque[tuple[Command, Heard]] = deque()
-        #: when each connector's or task's last queued command completes
-        self._free_at_ms: dict[object, int] = {}
+        #: Commands of a connector or a task are carried out one at a time, in order.
+        self._turns: dict[object, asyncio.Lock] = {}
+        self.spark_is_running = False
 
     # --- the process -------------------------------------------------------------------------
 
@@ -71,7 +72,8 @@ class Engine(Process):
         """Start Spark."""
         self.ready = False
         self.connectors, self.tasks, self._answers, self._calls = {}, {}, {}, {}
-        self._free_at_ms = {}
+        self._turns = {}
+        self.spark_is_running = False
         self._inbox.clear()
         self.after(self.world.between(100, 1_500), self._be_ready)
 
@@ -90,8 +92,13 @@ class Engine(Process):
         if not self.alive:
             self.start()
 
+    def lose_spark(self) -> None:
+        """Spark ends; the engine notices soon, and ends too."""
+        self.spark_is_running = False
+        self.after(self.world.between(1, 500), partial(self.crash, "ends without Spark"))
+
     def _be_ready(self) -> None:
-        self.ready = True
+        self.ready = self.spark_is_running = True
         self.report(events.EngineReady())
 
     def report(self, event: events.HerderEvent) -> None:
@@ -141,23 +148,21 @@ class Engine(Process):
         self.deliver(1, self._take)
 
     def _take(self) -> None:
-        """Start queued commands in order; one at a time per connector and per task."""
         command, answered = self._inbox.popleft()
-        key = getattr(command, "task", None) or getattr(command, "name", "")
-        now_ms = self.world.now_ms
-        begin_ms = max(self._free_at_ms.get(key, 0), now_ms)
-        self._free_at_ms[key] = begin_ms + self.world.between(1, self.network.mix.plugin_ms)
-        self.deliver(self._free_at_ms[key] - now_ms, partial(self._do, command, answered))
+        self.spawn(self._do(command, answered, self.now_ms + START_LIMIT_MS))
 
-    def _do(self, command: Command, answered: Heard) -> None:
+    async def _do(self, command: Command, answered: Heard, until_ms: int) -> None:
+        key = getattr(command, "task", None) or getattr(command, "name", "")
         hangs_ms = 0
         if isinstance(command, _STOPS) and self.world.chance(self.network.mix.stop_hangs):
             hangs_ms = self.world.between(2 * STOP_LIMIT_MS, 8 * STOP_LIMIT_MS)
             self.world.tell((self.name,), "{} hangs in {}", self.name, command)
-        result = self._carry_out(command, hangs_ms)
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            await asyncio.sleep(self.world.between(1, self.network.mix.plugin_ms) / 1000)
+            result = await self._carry_out(command, hangs_ms, until_ms)
         self._worker.deliver(hangs_ms + 1, partial(answered, result))
 
-    def _carry_out(self, command: Command, hangs_ms: int) -> object:
+    async def _carry_out(self, command: Command, hangs_ms: int, until_ms: int) -> object:
         match command:
             case instructions.StartConnector(name, run_id):
                 if self._fails():
@@ -177,48 +182,53 @@ class Engine(Process):
             case instructions.ValidateConfig(cause_id, config):
                 kind = config["connector.class"].lower()
                 return events.ConfigValidated(cause_id, (), kind)
-            case instructions.StartTask(task, run_id):
-                if self._fails():
-                    return events.TaskFailed(task, run_id, "the plugin failed")
-                self.tasks[task] = self._new_task(command)
-                return events.TaskStarted(task, run_id)
+            case instructions.StartTask():
+                return await self._start_task(command, until_ms)
             case instructions.SetTaskPaused(task, run_id, paused):
                 running = self.tasks.get(task)
                 if running is not None and running.run_id == run_id:
-                    running.paused = paused
+                    running.set_paused(paused)
                 return events.TaskPauseSet(task, run_id, paused)
             case instructions.StopTask(task, run_id):
                 running = self.tasks.get(task)
                 if running is not None and running.run_id == run_id:
                     del self.tasks[task]
-                    self.after(hangs_ms, running.end)
+                    if hangs_ms:  # the task works on until the stop begins
+                        self.after(hangs_ms, lambda: self.spawn(running.stop()))
+                    else:
+                        await running.stop()
                 return events.TaskStopped(task, run_id)
 
-    def _new_task(self, start: instructions.StartTask) -> "SimulatedTask":
-        from simulation.publishing_task import PublishingTask
-        from simulation.tasks import SinkTask, SourceTask
+    async def _start_task(self, start: instructions.StartTask, until_ms: int) -> object:
+        running = self._new_task(start)
+        try:
+            async with asyncio.timeout((until_ms - self.now_ms) / 1000):
+                await running.prepare()
+        except Exception as error:  # noqa: BLE001 - reported
+            running.disown()
+            return events.TaskFailed(start.task, start.run_id, str(error))
+        self.tasks[start.task] = running
+        running.begin()
+        return events.TaskStarted(start.task, start.run_id)
 
-        if start.connector_config["connector.class"] != "Source":
-            return SinkTask(self, start)
-        if self.data.brokers is None:
-            return SourceTask(self, start)
-        return PublishingTask(self, start, self.data.brokers)
+    def _new_task(self, start: instructions.StartTask) -> "SimulatedTask":
+        from simulation.sink_task import SinkTask
+        from simulation.source_task import SourceTask
+
+        kind = start.connector_config["connector.class"]
+        return (SourceTask if kind == "Source" else SinkTask)(self, start)
 
     def _fails(self) -> bool:
         return self.world.chance(self.network.mix.plugin_failure)
 
 
 def task_configs(config: ConfigMap, tasks_max: int) -> list[dict[str, str]]:
-    """The task configs of a connector: its partitions distributed over its tasks."""
-    partitions = int(config.get("partitions", "1"))
-    count = min(partitions, tasks_max)
-    return [
-        {
-            "partitions": ",".join(map(str, range(index, partitions, count))),
-            "version": config.get("version", ""),
-        }
-        for index in range(count)
-    ]
+    """The task configs of a connector: its tasks share its partitions."""
+    partitions = config.get("partitions", "1")
+    count = min(int(partitions), tasks_max)
+    version = config.get("version", "")
+    own = {"partitions": partitions, "task.count": str(count), "version": version}
+    return [dict(own) for _ in range(count)]
 
 
 class EngineLink:
@@ -231,9 +241,6 @@ class EngineLink:
         self.set_task_paused = self.stop_task = self._command
 
     async def _command(self, command: Command) -> events.HerderEvent:
-        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._engine.command(command, result.set_result)
-        found = await result
-        if isinstance(found, DroverError):
-            raise found.with_traceback(None)
-        return cast("events.HerderEvent", found)
+        return cast(
+            "events.HerderEvent", await told(lambda heard: self._engine.command(command, heard))
+        )

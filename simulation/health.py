@@ -124,6 +124,9 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
         (task_loads if isinstance(key, TaskId) else connector_loads)[owner.name] += 1
         if not _is_in_engine(cluster, owner, key, state) and should_run:
             yield f"{key} does not run in the engine of {owner.name}"
+        advances = state is RunState.RUNNING and isinstance(key, TaskId)
+        if advances and cluster.rules.advanced_ms.get(key, 0) <= cluster.healed_ms:
+            yield f"{key} has committed nothing since the faults ended"
         status = statuses.pop(key, None)
         if status is None or status.state is not state or status.worker_id != owner.name:
             yield f"{key} should be {state} on {owner.name}, its status is {status}"

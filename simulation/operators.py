@@ -84,6 +84,7 @@ class Operator(Process):
             "connector.class": "Source" if number % 2 else "Sink",
             "tasks.max": str(dice.randint(1, TASKS_MAX)),
             "partitions": str(PARTITIONS),
+            "exactly.once": "false" if number == 3 else "true",
             "version": str(dice.randrange(3)),
         }
         match dice.choice(_OPERATIONS):

@@ -2,28 +2,36 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from drover.connector.offsets import sink_offset
 from drover.dataplane import claims
 from drover.errors import DroverError
 from drover.machine import Complete
 from drover.model.claims import ClaimRequest
 from drover.model.group import Joined
 from drover.model.ids import Term
-from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
+from drover.model.offsets import TaskOffsets
 from drover.runtime.runtime import Runtime
 from drover_coordinator.core.groups import fencing
 from drover_coordinator.core.groups.group import Group
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.protocol import Assignment
+from drover_worker.engine.core import events
+from drover_worker.engine.core.instructions import SendCommit
+from drover_worker.engine.core.phases import Phase
 from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
-from simulation.brokers import Batch
-from simulation.network import Heard
-from simulation.publishing_task import PublishingTask
-from simulation.tasks import SinkTask, SourceTask
+from drover_worker.engine.core.sink import SinkCore
+from drover_worker.engine.core.sink_commits import rewound
+from drover_worker.engine.core.source import SourceCore
+from drover_worker.engine.core.steps import Step
+from drover_worker.engine.core.task import TaskCore
+from simulation.brokers import Staged
+from simulation.waits import told
+from simulation.writers import Batches, Offsets, ProducerWriter, StoreWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,8 @@ class Bug:
     Attributes:
         rule: The rule that it violates.
         on_kafka: Whether it concerns sources that publish to brokers.
+        of_tasks: Whether it is a defect of tasks. Only the history has to show it, so the
+            invariants of their cores are not checked.
         target: The dotted name of the replaced attribute.
         replacement: The faulty version.
     """
@@ -41,13 +51,18 @@ class Bug:
     target: str
     replacement: object
     on_kafka: bool = False
+    of_tasks: bool = False
 
 
 _grant = claims.grant
 _decide = Runtime._decide
 _ended = Publishing.ended
-_check_claim = PublishingTask._check_claim
-_rewind = SinkTask._rewind
+_check_claim = ProducerWriter.check_claim
+_commit = ProducerWriter.commit
+_publish_staged = StoreWriter._transact
+_sink_write = SinkCore._write
+_end_run = TaskCore._end_run
+_requests_read = SinkCore._requests_read
 
 
 def _grant_with_the_same_sequence(
@@ -105,84 +120,61 @@ def _ended_to_commit_again(protocol: Publishing, how: Ended) -> None:
         protocol._has_batch = protocol._knows_offsets = True
 
 
-def _commit_offsets_behind(task: PublishingTask, heard: Heard) -> None:
+async def _commit_offsets_behind(writer: ProducerWriter, offsets: Offsets) -> None:
     """Commits the records first, and the offsets after that."""
-    brokers, offsets = task._brokers, task._commit_of(task._batch).offsets
-
-    def committed(result: object) -> None:
-        if isinstance(result, Exception):
-            heard(result)
-        else:
-            task._ask(lambda: task._engine.data.write(task.task, task.claim, offsets), heard)
-
-    def commit_records() -> None:
-        brokers.add_offsets(task.task, task._epoch, ())
-        brokers.commit(task.task, task._epoch)
-
-    task._ask(commit_records, committed)
+    task = writer.task
+    await writer.add_offsets(())
+    await _commit(writer, offsets)
+    await writer._ask(lambda: task.engine.data.write(task.task, task.claim, offsets))
 
 
-def _commit_offsets_first(
-    task: SourceTask, commit: TaskOffsets, records: Batch, letters: Batch, heard: Heard
-) -> None:
-    """Commits the offsets of a batch, and publishes its records after that."""
-    data = task._engine.data
-
-    def committed(result: object) -> None:
-        if isinstance(result, CommitResult) and result.outcome is CommitOutcome.COMMITTED:
-            data.run(task._engine, lambda: publish(result), heard)
-        else:
-            heard(result)
-
-    def publish(result: CommitResult) -> CommitResult:
-        data.append(task.task, task.claim, records)
-        data.append_letters(task.task, task.claim, letters)
-        return result
-
-    data.run(task._engine, lambda: data.commit([commit])[0], committed)
+def _commit_and_then_write(core: SinkCore) -> None:
+    """Commits the offsets of a batch, and writes its records after that."""
+    ends = {**core.positions, **core._plan.next_offsets}
+    core._commit([sink_offset(*key, at) for key, at in sorted(ends.items())])
+    _sink_write(core)
 
 
-def _publish_letters_first(
-    task: SourceTask, commit: TaskOffsets, records: Batch, letters: Batch, heard: Heard
-) -> None:
+async def _publish_letters_first(writer: StoreWriter, commit: TaskOffsets, staged: Batches) -> None:
     """Publishes dead letters in a transaction before the one of their batch."""
-    data = task._engine.data
-
-    def published(result: object) -> None:
-        if isinstance(result, DroverError):
-            heard(result)
-        else:
-            data.run(task._engine, lambda: data.publish(commit, records, {}), heard)
-
-    data.run(task._engine, lambda: data.append_letters(task.task, task.claim, letters), published)
+    engine, data = writer.task.engine, writer.task.engine.data
+    letters = [Staged({}, each.letters) for each in staged]
+    without_offsets = replace(commit, offsets=())
+    await told(
+        lambda heard: data.run(engine, lambda: data.publish(without_offsets, letters), heard)
+    )
+    await _publish_staged(writer, commit, [Staged(each.records, {}) for each in staged])
 
 
-def _check_no_claim_after_a_lost_engine(task: PublishingTask, heard: Heard) -> None:
+async def _check_no_claim_after_a_lost_engine(writer: ProducerWriter) -> None:
     """Believes that the claim of a task counts when its engine has started again."""
-    if task._engine.incarnation == 1:
-        _check_claim(task, heard)
-    else:
-        done = CommitResult(task.task, CommitOutcome.COMMITTED)
-        task._engine.deliver(1, lambda: heard(done))
+    if writer.task.engine.incarnation == 1:
+        await _check_claim(writer)
 
 
-def _commit_the_newest_first(task: SinkTask) -> None:
-    """Commits the batch that was written ahead before the batch in front of it."""
-    newest, task._waiting = task._waiting, None
-    if newest is None:
-        return
-    held: TaskOffsets | None = getattr(task, "held", None)
-    task.held = newest if held is None else None  # type: ignore[attr-defined]
-    if held is not None:
-        task._send(newest)
-        task._send(held)
+def _commit_the_newest_first(core: Any, pause_ms: int | None, step: Step | None = None) -> None:
+    """Holds the commit of a batch until the batch that is written ahead is committed."""
+    held = getattr(core, "held", None)
+    sent = [each for each in core._out if isinstance(each, SendCommit)]
+    unsent = [each for each in core.commits._open if not each.is_sent]
+    if held is None and pause_ms == 0 and sent and core.commits.open_count == 1:
+        core.held = sent[0]
+        core._out.remove(core.held)
+    elif held is not None and (unsent or pause_ms != 0):
+        core.held = None
+        for each in unsent:
+            each.is_sent = True
+            core._emit(SendCommit(each.number, each.offsets))
+        core._emit(held)
+    _end_run(core, pause_ms, step)
 
 
-def _rewind_and_write_the_batch_again(task: SinkTask) -> None:
-    """Writes the last batch again after a rewind, in place of the records that were asked for."""
-    _rewind(task)
-    if task._batch:
-        task._write(task._batch)
+def _keep_the_batch_after_a_rewind(core: SinkCore, event: events.RequestsRead) -> None:
+    """Retries the batch for which the plugin was busy, although it asked for earlier records."""
+    if event.rewinds and core._retry_plan is not None:
+        core._at.positions.update(rewound(event.rewinds, core.positions))
+        event = replace(event, rewinds={})
+    _requests_read(core, event)
 
 
 BUGS: Mapping[str, Bug] = {
@@ -237,30 +229,38 @@ BUGS: Mapping[str, Bug] = {
         lambda machine: (),
     ),
     "offsets-first": Bug(
-        "offsets are committed together with their records",
-        "simulation.tasks.SourceTask._publish",
-        _commit_offsets_first,
+        "offsets are committed after their records, or together with them",
+        "drover_worker.engine.core.sink.SinkCore._write",
+        _commit_and_then_write,
+        of_tasks=True,
     ),
     "letters-first": Bug(
         "a dead letter is published in the transaction of its batch",
-        "simulation.tasks.SourceTask._publish",
+        "simulation.writers.StoreWriter._transact",
         _publish_letters_first,
+        of_tasks=True,
     ),
     "write-ahead-first": Bug(
         "batches are committed in the order of their records",
-        "simulation.tasks.SinkTask._commit_next",
+        "drover_worker.engine.core.task.TaskCore._end_run",
         _commit_the_newest_first,
+        of_tasks=True,
     ),
     "batch-after-rewind": Bug(
         "a rewind drops the batches from its position on",
-        "simulation.tasks.SinkTask._rewind",
-        _rewind_and_write_the_batch_again,
+        "drover_worker.engine.core.sink.SinkCore._cached_table",
+        {
+            **SinkCore.transitions(),
+            (Phase.READING_REQUESTS, events.RequestsRead): _keep_the_batch_after_a_rewind,
+        },
+        of_tasks=True,
     ),
     "no-check-after-lost-engine": Bug(
         "a task checks its claim in a new engine too",
-        "simulation.publishing_task.PublishingTask._check_claim",
+        "simulation.writers.ProducerWriter.check_claim",
         _check_no_claim_after_a_lost_engine,
         on_kafka=True,
+        of_tasks=True,
     ),
     "no-second-check": Bug(
         "whoever has begun as a task's producer asks whether its claim counts",
@@ -282,7 +282,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "offsets-apart": Bug(
         "a source's records and offsets are one transaction",
-        "simulation.publishing_task.PublishingTask._commit",
+        "simulation.writers.ProducerWriter.commit",
         _commit_offsets_behind,
         on_kafka=True,
     ),
@@ -294,6 +294,7 @@ BUGS: Mapping[str, Bug] = {
     ),
 }
 ON_KAFKA = frozenset(name for name, bug in BUGS.items() if bug.on_kafka)
+OF_TASKS = tuple(name for name, bug in BUGS.items() if bug.of_tasks)
 
 
 @contextmanager
@@ -303,5 +304,9 @@ def planted(name: str) -> Iterator[None]:
         yield
         return
     bug = BUGS[name]
-    with patch(bug.target, bug.replacement):
+    with ExitStack() as patches:
+        patches.enter_context(patch(bug.target, bug.replacement))
+        if bug.of_tasks:
+            for kind in (SinkCore, SourceCore):
+                patches.enter_context(patch.object(kind, "validate", lambda core: None))
         yield

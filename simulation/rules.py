@@ -54,6 +54,9 @@ class Rules:
         self.history = Checker()
         self.claim_count = 0
         self.commit_count = 0
+        self._positions: dict[tuple[str, str], int] = {}
+        #: When a committed position of each task last increased.
+        self.advanced_ms: dict[TaskId, int] = {}
 
     # --- groups ------------------------------------------------------------------------------
 
@@ -225,6 +228,12 @@ class Rules:
             self._world.now_ms - START_MS,
         )
         self._broken_by(self.history.add(event))
+        if what is What.COMMITTED and task is not None:
+            for span in event.spans:
+                key = connector, span.partition
+                if span.start > self._positions.get(key, 0):
+                    self._positions[key] = span.start
+                    self.advanced_ms[task] = self._world.now_ms
 
     def did(self, what: What, task: TaskId, claim: Term | None, spans: Iterable[Span] = ()) -> None:
         """A task did something; see ``happened``."""

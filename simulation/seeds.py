@@ -3,11 +3,11 @@ another meaning.
 """
 
 #: Raised when a change gives seeds another meaning.
-VERSION = 2
+VERSION = 3
 
 
 def seed_text(seed: int) -> str:
-    """A seed as it is shown, and given to replay it: 2-17."""
+    """A seed as it is shown, and given to replay it: 3-17."""
     return f"{VERSION}-{seed}"
 
 

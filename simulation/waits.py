@@ -15,6 +15,20 @@ class Cancellable(Protocol):
         """Stop it."""
 
 
+async def told(start: Callable[[Heard], object]) -> Any:
+    """Wait for the result of what ``start`` starts, which cannot be cancelled.
+
+    Raises:
+        Exception: Its error.
+    """
+    result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    start(lambda found: None if result.done() else result.set_result(found))
+    found = await result
+    if isinstance(found, Exception):
+        raise found.with_traceback(None) from None
+    return found
+
+
 async def asked(start: Callable[[Heard], Cancellable]) -> Any:
     """Wait for the result of the call that ``start`` starts.
 

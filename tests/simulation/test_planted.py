@@ -4,7 +4,7 @@ import pytest
 
 from simulation.history import Rule
 from simulation.many import run_seeds
-from simulation.planted import BUGS, ON_KAFKA
+from simulation.planted import BUGS, OF_TASKS, ON_KAFKA
 from simulation.seeds import seed_text
 
 SEEDS_MAX = 1_000
@@ -20,16 +20,6 @@ SELDOM = {
     "old-sets-unfenced",
     "same-sequence",
 }
-
-
-#: These are caught by the checker of histories, which reads no state of the program.
-OF_TASKS = (
-    "offsets-first",
-    "letters-first",
-    "write-ahead-first",
-    "batch-after-rewind",
-    "no-check-after-lost-engine",
-)
 
 
 @pytest.mark.timeout(1_800)
@@ -49,10 +39,7 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name",
-    OF_TASKS,
-)
+@pytest.mark.parametrize("name", OF_TASKS)
 def test_the_history_alone_shows_a_defect_of_tasks(name: str) -> None:
     outcomes = run_seeds(range(SEEDS_MAX), plant=name, on_kafka=name in ON_KAFKA)
     caught = next((each for each in outcomes if each.rule), None)

@@ -15,9 +15,10 @@ def test_a_seed_is_read_as_it_is_shown() -> None:
     [
         ("17", "seed 17 is of the first version of the simulation"),
         ("1-17", "seed 1-17 is of version 1 of the simulation"),
+        ("2-17", "seed 2-17 is of version 2 of the simulation"),
         ("9-17", "seed 9-17 is of version 9 of the simulation"),
-        ("x", "'x' is not a seed, such as 2-17"),
-        ("2-", "'2-' is not a seed"),
+        ("x", "'x' is not a seed, such as 3-17"),
+        ("3-", "'3-' is not a seed"),
         ("-3", "seed -3 is of the first version"),
         ("a-3", "'a-3' is not a seed"),
     ],
