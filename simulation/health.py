@@ -124,8 +124,7 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
         (task_loads if isinstance(key, TaskId) else connector_loads)[owner.name] += 1
         if not _is_in_engine(cluster, owner, key, state) and should_run:
             yield f"{key} does not run in the engine of {owner.name}"
-        advances = state is RunState.RUNNING and isinstance(key, TaskId)
-        if advances and cluster.rules.advanced_ms.get(key, 0) <= cluster.healed_ms:
+        if state is RunState.RUNNING and _is_stuck(cluster, key):
             yield f"{key} has committed nothing since the faults ended"
         status = statuses.pop(key, None)
         if status is None or status.state is not state or status.worker_id != owner.name:
@@ -142,6 +141,12 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
     for kind in (connector_loads, task_loads):
         if max(kind.values()) - min(kind.values()) > 1:
             yield f"the work is spread unevenly: {dict(kind)}"
+
+
+def _is_stuck(cluster: Cluster, key: StatusKey) -> bool:
+    if isinstance(key, str):
+        return False
+    return cluster.rules.advanced_ms.get(key, 0) <= cluster.healed_ms
 
 
 def _is_in_engine(cluster: Cluster, owner: Worker, key: StatusKey, state: RunState) -> bool:

@@ -112,7 +112,7 @@ class SinkTask(SimulatedTask):
     def _read_requests(self, _operation: instructions.ReadRequests) -> TaskEvent:
         world, mix = self.engine.world, self.engine.network.mix
         behind = [p for p, at in sorted(self._given.items()) if self._reported.get(p, 0) < at]
-        rewinds = {}
+        rewinds: Mapping[TopicPartition, int] = {}
         if behind and world.chance(2 * mix.rewinds if self._was_busy else mix.rewinds / 2):
             rewinds = self._rewind(world.random.choice(behind))
         self._was_busy = False
