@@ -28,7 +28,7 @@ from drover_worker.engine.core.sink import SinkCore
 from drover_worker.engine.core.sink_commits import rewound
 from drover_worker.engine.core.source import SourceCore
 from drover_worker.engine.core.steps import Step
-from drover_worker.engine.core.task import TaskCore
+from drover_worker.engine.core.task import TaskCore, TransitionTable
 from simulation.brokers import Staged
 from simulation.waits import told
 from simulation.writers import Batches, Offsets, ProducerWriter, StoreWriter
@@ -177,6 +177,11 @@ def _keep_the_batch_after_a_rewind(core: SinkCore, event: events.RequestsRead) -
     _requests_read(core, event)
 
 
+_WITH_THE_BATCH_AFTER_A_REWIND: TransitionTable = {
+    **SinkCore.transitions(),
+    (Phase.READING_REQUESTS, events.RequestsRead): _keep_the_batch_after_a_rewind,
+}
+
 BUGS: Mapping[str, Bug] = {
     "same-sequence": Bug(
         "a claim that is granted makes every earlier one of the task stale",
@@ -249,10 +254,7 @@ BUGS: Mapping[str, Bug] = {
     "batch-after-rewind": Bug(
         "a rewind drops the batches from its position on",
         "drover_worker.engine.core.sink.SinkCore._cached_table",
-        {
-            **SinkCore.transitions(),
-            (Phase.READING_REQUESTS, events.RequestsRead): _keep_the_batch_after_a_rewind,
-        },
+        _WITH_THE_BATCH_AFTER_A_REWIND,
         of_tasks=True,
     ),
     "no-check-after-lost-engine": Bug(
