@@ -242,8 +242,7 @@ class SimulatedTask(ABC):
 
     def _check_verdict(self, error: BaseException) -> None:
         """A task fails only for its plugin, or because another claim fences its producer."""
-        is_fenced = isinstance(error, FailedPreconditionError)
-        if is_fenced and error.reason is Reason.STALE_WRITER_EPOCH:
+        if getattr(error, "reason", None) is Reason.STALE_WRITER_EPOCH:
             current = self.engine.data.current(self.task)
             self.engine.rules.gave_up(self.task, self.claim, current)
             return

@@ -38,8 +38,18 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     assert f"make simulate SEED={seed_text(caught.seed)} PLANT={name}" in caught.story
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", OF_TASKS)
+#: Not caught in 60 seeds.
+RARE_OF_TASKS = {"batch-after-rewind", "no-check-after-lost-engine"}
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.faults("herder")) if name in RARE_OF_TASKS else name
+        for name in OF_TASKS
+    ],
+)
 def test_the_history_alone_shows_a_defect_of_tasks(name: str) -> None:
     outcomes = run_seeds(range(SEEDS_MAX), plant=name, on_kafka=name in ON_KAFKA)
     caught = next((each for each in outcomes if each.rule), None)
