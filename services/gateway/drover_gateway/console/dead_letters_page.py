@@ -119,7 +119,7 @@ def groups_html(
         tag("p", note, class_="quiet-note") if note else None,
         table_html("Dead letters by cause", head, rows),
         None
-        if all(each.cause.is_known for each in groups)
+        if all(each.cause.stage or each.cause.error_class for each in groups)
         else tag("p", _UNKNOWN_CAUSE, class_="quiet-note"),
         _actions(visit, Selection(connector)) if open_count else tag("p", "None is open."),
         commands(

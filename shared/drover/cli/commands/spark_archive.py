@@ -30,8 +30,12 @@ def spark_archive(
         raise CliError(f"{error.filename or file} cannot be packed: {error.strerror}") from None
     setting = f"{file.absolute()}#{ARCHIVE_NAME}"
     if output is not Output.TABLE:
-        document = {"file": str(file.absolute()), "spark.archives": setting}
-        document |= {"size_bytes": written.size_bytes, "packages": list(written.packages)}
+        document = {
+            "file": str(file.absolute()),
+            "spark.archives": setting,
+            "size_bytes": written.size_bytes,
+            "packages": list(written.packages),
+        }
         print_document(document, output)
         return
     say(plain(f"{file}: {len(written.packages)} packages, {size_text(written.size_bytes)}"))
