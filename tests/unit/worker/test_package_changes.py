@@ -102,6 +102,21 @@ def test_compiled_files_are_no_change(site: Site) -> None:
     assert site.since(loaded_ms).of_class("acme_api.Api") is None
 
 
+def test_files_that_another_environment_links_are_no_change(site: Site, tmp_path: Path) -> None:
+    """uv links the files of its cache into each environment."""
+    site.install("acme-api")
+    loaded_ms = site.load()
+    other = tmp_path.with_name(f"{tmp_path.name}-other")
+    other.mkdir()
+    for file in (each for each in site.folder.rglob("*") if each.is_file()):
+        (other / f"{file.parent.name}-{file.name}").hardlink_to(file)
+    found = site.since(loaded_ms)
+    assert found.distributions == {}
+    assert found.of_class("acme_api.Api") is None
+    site.install("acme-api", "1.1")
+    assert site.since(loaded_ms).of_class("acme_api.Api") == "acme-api 1.1"
+
+
 def test_a_library_affects_the_packages_that_require_it_also_indirectly(site: Site) -> None:
     site.install("low")
     site.install("middle", requires=("low>=1",))

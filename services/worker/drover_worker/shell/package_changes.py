@@ -1,7 +1,9 @@
 """Which installed Python packages changed after an engine loaded its code.
 
 A package changed if one of its files was written since: the time of a file's last change (ctime) is
-set by every installation, unlike its modification time. Nothing is imported.
+set by every installation, unlike its modification time. Of files with several links only their
+folders show it: uv links files of its cache into each environment, which sets the times of the
+files in all others. Nothing is imported.
 """
 
 import importlib
@@ -9,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -136,7 +139,7 @@ class PackageChanges:
         return frozenset(found)
 
     def _module_changed(self, name: str) -> bool:
-        return any(_ctime_ms(file) > self.since_ms for file in self._files_of(name))
+        return any(_written_ms(file) > self.since_ms for file in self._files_of(name))
 
     def _files_of(self, module: str) -> Iterator[str]:
         try:
@@ -169,15 +172,17 @@ def _metadata_folder(each: importlib.metadata.Distribution) -> Path | None:
 def _is_written(folder: Path | None, since_ms: int) -> bool:
     if folder is None:
         return False
-    files = (folder / name for name in _METADATA) if folder.is_dir() else (folder,)
-    return any(_ctime_ms(str(each)) > since_ms for each in files)
+    files = (folder / name for name in _METADATA) if folder.is_dir() else ()
+    return any(_written_ms(str(each)) > since_ms for each in (folder, *files))
 
 
-def _ctime_ms(path: str) -> float:
+def _written_ms(path: str) -> float:
     try:
-        return Path(path).stat().st_ctime_ns / 1e6
+        found = Path(path).stat()
     except OSError:
         return 0.0
+    is_linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return (found.st_mtime_ns if is_linked else found.st_ctime_ns) / 1e6
 
 
 def _normalised(name: str) -> str:
