@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 #: The package of docs/connectors.md; it and the tutorial's are installed on the cluster's workers.
 EXAMPLE = ROOT / "examples" / "json_files"
 #: The timeout of plugin calls: enough for a task's start on a stalling machine.
-PLUGIN_TIMEOUT_S = 12
+PLUGIN_TIMEOUT_S = 20
 PLUGINS = "plugins"
 JAVA_PLUGINS = "java-plugins"
 ENVIRONMENT = {
