@@ -504,32 +504,6 @@ def test_text_from_the_server_cannot_steer_the_terminal(cluster: FakeCluster, dr
     assert "[bold]x[/bold]" in err
 
 
-@pytest.mark.parametrize("words", ["connector create", "config validate", "connector validate"])
-def test_the_file_of_a_definition_is_an_argument_or_an_option(
-    cluster: FakeCluster, drover: Run, tmp_path: Path, words: str
-) -> None:
-    cluster.answers["CreateConnector"] = pb.CreateConnectorResponse(connector=CONNECTOR)
-    cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse()
-    path = definition_file(tmp_path)
-    for given in ([path], ["-f", path], ["--file", path]):
-        assert drover(*words.split(), *given)[0] == 0
-    asked = len(cluster.requests)
-    for given, fault in (([path, "-f", path], "give one file"), ([], "give the file")):
-        code, _, err = drover(*words.split(), *given)
-        assert (code, fault in err) == (2, True)
-    assert len(cluster.requests) == asked
-
-
-def test_a_preview_and_a_plan_take_the_file_as_an_option_too(
-    cluster: FakeCluster, drover: Run, tmp_path: Path
-) -> None:
-    cluster.answers["PreviewConnector"] = pb.PreviewConnectorResponse()
-    cluster.answers["PlanConnectorConfig"] = pb.PlanConnectorConfigResponse(plan_hash="ab")
-    for verb in ("preview", "plan"):
-        for given in (["-f"], []):
-            assert drover("connector", verb, *given, definition_file(tmp_path))[0] == 0
-
-
 @pytest.mark.parametrize("text", ["[]", '{"name": "a", "name": "b"}', '{"config": {}}', "{"])
 def test_a_bad_file_is_misuse(cluster: FakeCluster, drover: Run, tmp_path: Path, text: str) -> None:
     for verb in ("create", "apply"):
