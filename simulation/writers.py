@@ -112,7 +112,7 @@ class ProducerWriter:
 
 
 def receipt_of(staged: Batches, uncommitted: Offsets = ()) -> Receipt:
-    """What a writer tells of published batches."""
+    """The receipt of published batches."""
     return Receipt(
         record_count=sum(each.record_count for each in staged),
         topics=("t",),

@@ -1,4 +1,4 @@
-"""Whatever the code of a plugin raises ends its task with a failure that says so."""
+"""Whatever the code of a plugin raises ends its task with a failure that names it."""
 
 import asyncio
 
