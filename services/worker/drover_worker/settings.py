@@ -17,7 +17,7 @@ from drover.config.providers import (
     make_provider,
 )
 from drover.java_plugins.allowed import EVERY_CLASS, NO_CLASS, class_patterns
-from drover.java_plugins.changes import changed_classes
+from drover.java_plugins.changes import changed_classes, installed_classes
 from drover.java_plugins.places import plugin_home
 from drover.java_plugins.plugin_path import split_plugin_path
 from drover.log.storage import EmbeddedStorage, KafkaTopics
@@ -375,6 +375,11 @@ class WorkerSettings(ServiceSettings):
         """The changed Java plugin of each class that changed since a time."""
         folders = split_plugin_path(self.plugin_path)
         return changed_classes(since_ms, Path(self._plugin_home), folders)
+
+    def java_classes(self) -> frozenset[tuple[str, str]]:
+        """The Java classes that are installed, with the names of their plugins."""
+        folders = split_plugin_path(self.plugin_path)
+        return installed_classes(Path(self._plugin_home), folders)
 
     def engine_settings(self, slot: EngineSlot = SHARED) -> EngineSettings:
         """The settings of an engine."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from drover.config.config_def import ConfigKey, ConfigType
 from drover.config.near_names import did_you_mean, near_classes
 from drover.config.other_classes import OtherClasses, nearest_class
 from drover.config.plugin_errors import PluginProblem
@@ -19,15 +20,25 @@ class Named(Protocol):
 
 ClassT = TypeVar("ClassT", bound=Named)
 
-#: Returns why a class that no registry has cannot be used, as a clause; None if it is not known.
-Explain = Callable[[str], str | None]
-_explanations: list[Explain] = []
+#: Finds a class that is no Python class, by the name and the wanted version in a config; None if
+#: there is none.
+FindOther = Callable[[str, str], type[Any] | None]
+#: Before the name of a class that is no Python class, where Drover has one of the same name.
+OTHER_MARK = ":"
+#: The version that any class has.
+LATEST = "latest"
+#: The setting with the wanted version, behind the prefix of a class.
+VERSION_KEY = ConfigKey(
+    "plugin.version",
+    ConfigType.STRING,
+    default=None,
+    documentation="The version of a Java class, where several are installed: a version, or a range "
+    "such as [1.0,2.0) (KIP-891). By default the latest one.",
+)
 
 
-def explain_unknown_classes(explain: Explain) -> None:
-    """Let ``explain`` give the reason in messages about classes that no registry has."""
-    if explain not in _explanations:
-        _explanations.append(explain)
+class VersionUnavailableError(ValueError):
+    """A class does not exist in the wanted version; the message is a clause."""
 
 
 class ClassRegistry(Generic[ClassT]):
@@ -59,19 +70,43 @@ class ClassRegistry(Generic[ClassT]):
         self._own: Sequence[type[ClassT]] | None = None
         self._pending: list[EntryPoint] | None = None
         self._problems: dict[EntryPoint, PluginProblem] = {}
+        self._find_other: FindOther = lambda _name, _version: None
+
+    def also_find(self, find_other: FindOther) -> None:
+        """Let ``find_other`` find the classes that are no Python classes."""
+        self._find_other = find_other
 
     def problems(self) -> list[PluginProblem]:
         """The plugins whose last import failed. Imports nothing."""
         return [each for _, each in sorted(self._problems.items())]
 
-    def find(self, name: str) -> type[ClassT]:
+    def find(self, name: str, version: str = "") -> type[ClassT]:
         """The class with this name.
 
+        Args:
+            name: Its name.
+            version: The wanted version or range of versions; only classes that are no Python
+                classes are installed in several.
+
         Raises:
+            VersionUnavailableError: The class is not installed in the version.
             ValueError: There is no such class, or it fails to import. The message names the class
                 that does the same job, if there is one.
         """
         name = name.strip()
+        if OTHER_MARK in name:
+            other = self._find_other(name, version)
+            if other is not None:
+                return other
+        found = self._find_by_name(name, version)
+        if version.strip() not in ("", LATEST) and found in self._classes.values():
+            raise VersionUnavailableError(
+                f"selects a version of a Java plugin, but {name} is a class in Python: remove the "
+                "setting, or select the Java class with java: before its name"
+            )
+        return found
+
+    def _find_by_name(self, name: str, version: str) -> type[ClassT]:
         found = self._classes.get(name)
         if found is not None:
             return found
@@ -83,15 +118,14 @@ class ClassRegistry(Generic[ClassT]):
             self._load_plugins(lambda _: True)  # it may be an alias
         if name in self._classes:
             return self._classes[name]
+        other = None if name in broken else self._find_other(name, version)
+        if other is not None:
+            return other
         if name in broken:
             raise ValueError(f"{self._what} {name!r} cannot be imported: {broken[name]}")
         raise ValueError(f"no {self._what} is called {name!r}: {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
-        for explain in _explanations:
-            reason = explain(name)
-            if reason is not None:
-                return reason
         nearest = nearest_class(name, self._elsewhere)
         if nearest is not None:
             return nearest

@@ -65,10 +65,10 @@ def passes_bytes(config: Mapping[str, Any]) -> bool:
     """Whether the converters of a parsed config leave bytes unchanged."""
     for setting in CONVERTER_SETTINGS:
         named = config.get(setting)
-        if named and named.rpartition(".")[2] not in _TRANSPARENT | {
-            name.removesuffix("Converter") for name in _TRANSPARENT
-        }:
-            return False
+        if named:
+            found = CONVERTERS.find(named, config.get(f"{setting}.plugin.version") or "")
+            if not found.__module__.startswith("drover.") or found.__name__ not in _TRANSPARENT:
+                return False
     return True
 
 

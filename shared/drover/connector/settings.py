@@ -14,6 +14,7 @@ from drover.config.config_def import (
     Importance,
     ParsedConfig,
 )
+from drover.config.configurable import using_systems
 from drover.config.patterns import PatternTimeoutError, compiled_pattern, pattern_fault
 from drover.config.url_passwords import has_url_password, url_password_fault
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
@@ -393,9 +394,10 @@ def parse_config(
         raw: The config.
         use_systems: Check the settings with the systems that they name, if they are valid.
     """
-    translation = _translated(connector_class, raw)
-    definition = full_config_def(connector_class, translation.config)
-    parsed = _parsed(connector_class, definition, translation.config)
+    with using_systems(use_systems):
+        translation = _translated(connector_class, raw)
+        definition = full_config_def(connector_class, translation.config)
+        parsed = _parsed(connector_class, definition, translation.config)
     own = {key.name for key in definition}
     together = _faults_together(
         connector_class, raw, own, parsed.values, translation.config, use_systems=use_systems
@@ -421,10 +423,11 @@ def validate_config(
 
     ``use_systems``: as of ``parse_config``.
     """
-    translation = _translated(connector_class, raw)
-    definition = full_config_def(connector_class, translation.config)
+    with using_systems(use_systems):
+        translation = _translated(connector_class, raw)
+        definition = full_config_def(connector_class, translation.config)
+        parsing = _parsed(connector_class, definition, translation.config)
     own = {key.name for key in definition}
-    parsing = _parsed(connector_class, definition, translation.config)
     faults: dict[str, list[str]] = {}
     cautions: dict[str, list[str]] = {}
     skipped: dict[str, list[str]] = {}

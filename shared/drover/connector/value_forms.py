@@ -49,7 +49,7 @@ def _converter(config: Mapping[str, Any]) -> str | None:
     named = config.get(_VALUE)
     if not named:
         return None
-    found = CONVERTERS.find(named)
+    found = CONVERTERS.find(named, config.get(f"{_VALUE}.plugin.version") or "")
     return found.__name__ if found.__module__.startswith("drover.") else None
 
 
@@ -58,7 +58,8 @@ def _transforms(config: Mapping[str, Any]) -> list[str] | None:
     names = []
     for each in config.get(TRANSFORMS_KEY) or ():
         named = config.get(f"{TRANSFORMS_KEY}.{each}.type")
-        found = TRANSFORMS.find(named) if named else None
+        version = config.get(f"{TRANSFORMS_KEY}.{each}.plugin.version") or ""
+        found = TRANSFORMS.find(named, version) if named else None
         if found is None or not found.__module__.startswith("drover."):
             return None
         names.append(found.__name__)

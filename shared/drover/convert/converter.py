@@ -1,6 +1,6 @@
 """The base class of converters."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
+from drover.config.configurable import Configurable
 from drover.record.arrow import Array, Binaries, Rows, Texts
 from drover.record.framed import Framed
 
@@ -27,7 +28,7 @@ class Decoded:
     values: Array
 
 
-class Converter(ABC):
+class Converter(Configurable):
     """Converts keys or values to bytes and back; pickled with its config.
 
     Both methods take any number of rows and raise if any row fails. A RowsError names the rows;

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drover.config.class_registry import ClassRegistry
+from drover.config.class_registry import VERSION_KEY, ClassRegistry, VersionUnavailableError
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
 from drover.config.validators import Check
 from drover.convert.converter import Converter
@@ -50,15 +50,28 @@ def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigD
         default=None,
         documentation=f"The converter: {', '.join(CONVERTERS.own_names())}, or another class.",
         group="Converters",
-        validator=Check(_fault),
     )
     name = raw.get(setting)
-    if name is None or _fault(name) is not None:
-        return ConfigDef(chosen)
-    kind = CONVERTERS.find(name)
-    faults = _contradiction(kind, setting, raw)
-    own = (_prefixed(setting, each, faults.get(each.name)) for each in kind.config_def())
-    return ConfigDef(chosen, *own)
+    version = _prefixed(setting, VERSION_KEY, None)
+    if name is None:
+        return ConfigDef(chosen, version)
+    prefix = f"{setting}."
+    given = {
+        each.removeprefix(prefix): text
+        for each, text in raw.items()
+        if each.startswith(prefix) and text is not None and each != version.name
+    }
+    try:
+        kind = CONVERTERS.find(name, raw.get(version.name) or "")
+        definition = kind.config_def_for(given)
+    except VersionUnavailableError as error:
+        return ConfigDef(chosen, _prefixed(setting, VERSION_KEY, str(error)))
+    except ValueError as error:
+        fault = f"must name a converter: {error}"
+        return ConfigDef(replace(chosen, validator=Check(lambda _: fault)), version)
+    faults = _contradiction(kind, definition, given, is_key=setting == "key.converter")
+    own = (_prefixed(setting, each, faults.get(each.name)) for each in definition)
+    return ConfigDef(chosen, version, *own)
 
 
 def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) -> Converter:
@@ -67,22 +80,26 @@ def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) ->
     Raises:
         ValueError: ``setting`` names no converter that there is.
     """
-    kind = CONVERTERS.find(values[setting])
-    own = {key.name: values[f"{setting}.{key.name}"] for key in kind.config_def()}
-    return kind(own, is_key=is_key)
+    version = f"{setting}.{VERSION_KEY.name}"
+    kind = CONVERTERS.find(values[setting], values.get(version) or "")
+    prefix = f"{setting}."
+    own = {
+        name.removeprefix(prefix): each
+        for name, each in values.items()
+        if name.startswith(prefix) and name != version
+    }
+    return kind(kind.own_values(own), is_key=is_key)
 
 
 def _contradiction(
-    kind: type[Converter], setting: str, raw: Mapping[str, str | None]
+    kind: type[Converter], definition: ConfigDef, given: Mapping[str, str], *, is_key: bool
 ) -> dict[str, str]:
     """The fault of settings that are valid alone but contradict each other, by setting."""
-    prefix = f"{setting}."
-    own = {name.removeprefix(prefix): text for name, text in raw.items() if name.startswith(prefix)}
-    parsed = kind.config_def().parse(own)
+    parsed = definition.parse(given)
     if parsed.violations:
         return {}
     try:
-        kind(parsed.values, is_key=setting == "key.converter")
+        kind(kind.own_values(parsed.values), is_key=is_key)
     except SettingError as error:
         return {error.setting: error.fault}
     return {}
@@ -102,11 +119,3 @@ def _prefixed(setting: str, key: ConfigKey, fault: str | None) -> ConfigKey:
         group="Converters",
         validator=key.validator,
     )
-
-
-def _fault(name: str) -> str | None:
-    try:
-        CONVERTERS.find(name)
-    except ValueError as error:
-        return f"must name a converter: {error}"
-    return None

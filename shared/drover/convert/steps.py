@@ -40,9 +40,9 @@ class EncodeRecords:
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The same records, as topics have them."""
         with failing_at(ErrorStage.KEY_CONVERTER):
-            batch = _encoded(batch, KEY, self.key, framed=self.framed)
+            batch = encoded_column(batch, KEY, self.key, framed=self.framed)
         with failing_at(ErrorStage.VALUE_CONVERTER):
-            batch = _encoded(batch, VALUE, self.value, framed=self.framed)
+            batch = encoded_column(batch, VALUE, self.value, framed=self.framed)
         with failing_at(ErrorStage.HEADER_CONVERTER):
             yield _with_headers(batch, raw_headers(batch.column(HEADERS), self.header))
 
@@ -134,9 +134,10 @@ def _runs(keys: Any, values: Any) -> Iterator[tuple[int, int]]:
     yield from pairwise(bounds)
 
 
-def _encoded(
-    batch: pa.RecordBatch, name: str, converter: Converter, *, framed: bool
+def encoded_column(
+    batch: pa.RecordBatch, name: str, converter: Converter, *, framed: bool = False
 ) -> pa.RecordBatch:
+    """The batch with a column of keys or values encoded by a converter; null stays null."""
     field, values, topics = batch.schema.field(name), batch.column(name), batch.column(TOPIC)
     if not values.null_count:
         made = converter.encode_framed(field, values, topics)

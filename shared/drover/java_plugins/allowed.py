@@ -78,6 +78,17 @@ def worker_catalogue(environ: Mapping[str, str] = os.environ) -> Catalogue:
     return installed(plugin_home(environ), plugin_path(environ))
 
 
+def allowed_classes(environ: Mapping[str, str] = os.environ) -> list[JavaClass]:
+    """The Java classes of this worker that configs may name; none if the plugin home cannot be
+    used, which each config that names a class reports.
+    """
+    try:
+        found = worker_catalogue(environ).classes
+    except JavaPluginError:
+        return []
+    return [each for each in found if class_fault(each.name, environ) is None]
+
+
 def find_class(
     name: str,
     kind: Kind | None = None,

@@ -24,13 +24,23 @@ from drover.java_plugins.values import (
     Jar,
     JavaClass,
     JavaPluginError,
+    JavaVersionError,
     Kind,
     Plugin,
 )
 from drover.java_plugins.versions import Version, VersionRange, VersionRangeError
 from drover.private_files import user_name
 
-__all__ = ["Catalogue", "Jar", "JavaClass", "JavaPluginError", "Kind", "Plugin", "installed"]
+__all__ = [
+    "Catalogue",
+    "Jar",
+    "JavaClass",
+    "JavaPluginError",
+    "JavaVersionError",
+    "Kind",
+    "Plugin",
+    "installed",
+]
 
 CATALOGUE_FILE = "catalogue.json"
 JARS_FOLDER = "jars"
@@ -174,7 +184,7 @@ def _only(name: str, found: Sequence[JavaClass], wanted: str, beside: str) -> Ja
     try:
         allowed = VersionRange.parse(wanted)
     except VersionRangeError as error:
-        raise JavaPluginError(f"the version of {name} {error}") from None
+        raise JavaVersionError(f"the version of {name} {error}") from None
     matching = [
         each
         for each in found
@@ -182,7 +192,7 @@ def _only(name: str, found: Sequence[JavaClass], wanted: str, beside: str) -> Ja
     ]
     if not matching:
         versions = sorted({each.version for each in found}, key=Version)
-        raise JavaPluginError(
+        raise JavaVersionError(
             f"{name} is not installed in a version {wanted}, but in {', '.join(versions)}"
         )
     near = [each for each in matching if each.plugin == beside]

@@ -34,6 +34,27 @@ def changed_classes(
     }
 
 
+def installed_classes(home: Path | None, plugin_path: Sequence[Path]) -> frozenset[tuple[str, str]]:
+    """The Java classes with the names of their plugins, by the full name and by the simple name."""
+    try:
+        plugins = installed(home, plugin_path).plugins
+    except JavaPluginError:
+        return frozenset()
+    return frozenset(
+        (name, plugin.name)
+        for plugin in plugins
+        for java_class in plugin.classes
+        for name in (java_class.name, java_class.simple_name)
+    )
+
+
+def removed_classes(
+    before: frozenset[tuple[str, str]], now: frozenset[tuple[str, str]]
+) -> dict[str, str]:
+    """The removed Java plugin of each class that a plugin had before, and has no more."""
+    return {name: f"the removed Java plugin {plugin}" for name, plugin in sorted(before - now)}
+
+
 def _is_written(plugin: Plugin, since_ms: int) -> bool:
     try:
         paths = list(jar_paths(plugin.path, follow_links=True))

@@ -184,22 +184,47 @@ def describe(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """That a converter, transform or predicate is also configured.
+
+    Attributes:
+        kind: Its kind, as the value of a Kind.
+        is_key: Whether it is a converter of keys.
+    """
+
+    kind: str
+    is_key: bool
+
+
 def validate(
-    host: JavaHost, path: Path, class_name: str, config: Mapping[str, str | None]
+    host: JavaHost,
+    path: Path | None,
+    class_name: str,
+    config: Mapping[str, str | None],
+    configure: Configure | None = None,
 ) -> Validated:
     """Let a class validate a config, as Kafka Connect does. Runs code of the plugin.
 
     Args:
         host: The JVM and its limits.
-        path: The plugin's folder of jars, or its jar.
+        path: The plugin's folder of jars, or its jar; None for a class of Kafka.
         class_name: The full name of the class.
         config: The settings, without the prefix of a transform or converter. They may be secret:
             they are passed on standard input.
+        configure: Also configure the class with valid settings, where its ``configure`` checks
+            more than its definition of the settings.
 
     Raises:
         JavaPluginError: The class or its code failed; the message has the phase and the remedy.
     """
-    request = {"path": str(path), "classes": [class_name], "config": dict(config)}
+    request: dict[str, Any] = {
+        "path": "" if path is None else str(path),
+        "classes": [class_name],
+        "config": dict(config),
+    }
+    if configure is not None:
+        request["configure"] = {"kind": configure.kind, "is_key": configure.is_key}
     answer = _ask(host, request).get(class_name)
     if answer is None:
         raise JavaPluginError(f"{host.java} did not answer about {class_name}")

@@ -9,6 +9,8 @@ from drover.java_plugins.plugin_path import split_plugin_path
 
 HOME_VARIABLE = "DROVER_PLUGIN_HOME"
 PATH_VARIABLE = "DROVER_PLUGIN_PATH"
+#: Set in engines whose Spark executors may run on other machines: the Spark master.
+REMOTE_VARIABLE = "DROVER_REMOTE_SPARK_MASTER"
 #: The folder of the host's jars, if it is not in the worker's package.
 JARS_VARIABLE = "DROVER_JAVA_HOST"
 _HOST_FOLDER = "java_host"

@@ -258,11 +258,12 @@ def _kinds(parsed: ClassFile, classes: Mapping[str, _Found]) -> list[Kind]:
     for each in _lineage(parsed, classes):
         for name in each.parents:
             if name not in classes:
-                kinds.update(_kinds_of_kafka(name))
+                kinds.update(kinds_of_kafka(name))
     return [each for each in Kind if each in kinds]
 
 
-def _kinds_of_kafka(name: str) -> tuple[Kind, ...]:
+def kinds_of_kafka(name: str) -> tuple[Kind, ...]:
+    """The kinds of a class or type of Kafka; none for other classes."""
     if name in _KINDS:
         return _KINDS[name]
     if name.startswith(_CONNECT):

@@ -23,6 +23,10 @@ class JavaPluginError(Exception):
     """A plugin or one of its classes cannot be used; the message has the reason and the remedy."""
 
 
+class JavaVersionError(JavaPluginError):
+    """A class is not installed in the wanted version; the message lists the versions."""
+
+
 @dataclass(frozen=True, slots=True)
 class JavaClass:
     """A class of a plugin. A class that is a converter and a header converter is listed twice.

@@ -39,6 +39,36 @@ PUT_SCHEMA = pa.schema(
         ("timestamp", pa.int64()),
     ]
 )
+_STEP_HEADERS = pa.list_(
+    pa.struct([("key", pa.string()), ("value", pa.binary()), ("typed", pa.bool_())])
+)
+#: The columns of records for a step: keys, values and typed headers are JSON with schemas.
+STEP_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("header_key", pa.string()),
+        ("headers", _STEP_HEADERS),
+    ]
+)
+#: The columns of what a step made: of the record in the row ``row``, or its error.
+MADE_SCHEMA = pa.schema(
+    [
+        ("row", pa.int32()),
+        ("error", pa.string()),
+        ("matches", pa.bool_()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _STEP_HEADERS),
+    ]
+)
 #: The columns of rows that the host gives, for Spark.
 FETCH_DDL = (
     "topic string, partition int, key binary, value binary, "
@@ -57,18 +87,26 @@ class JavaCallError(Exception):
         phase: The plugin's method that failed; empty if it was Kafka Connect's own code.
         trace: Java's stack trace.
         java_class: The exception's class.
+        is_retriable: Whether it is a RetriableException: the same call may succeed later.
     """
 
     def __init__(
-        self, message: str, phase: str = "", trace: str = "", java_class: str = ""
+        self,
+        message: str,
+        phase: str = "",
+        trace: str = "",
+        java_class: str = "",
+        is_retriable: bool = False,
     ) -> None:
         super().__init__(message)
         self.phase = phase
         self.trace = trace
         self.java_class = java_class
+        self.is_retriable = is_retriable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.phase, self.trace, self.java_class)
+        own = (self.phase, self.trace, self.java_class, self.is_retriable)
+        return type(self), (str(self), *own)
 
 
 class JavaHostEndedError(Exception):
@@ -124,6 +162,18 @@ class Address:
         with closing(Conversation(self)) as conversation:
             conversation.put(rows, run=run, batch=batch, starts=[list(each) for each in starts])
 
+    def apply(self, run: int, what: str, rows: pa.RecordBatch) -> pa.Table:
+        """Apply a step to records of STEP_SCHEMA; returns rows of MADE_SCHEMA.
+
+        Args:
+            run: The step.
+            what: ``transform``, ``matches``, ``encode`` or ``decode``.
+            rows: The records.
+        """
+        with closing(Conversation(self)) as conversation:
+            conversation.send_rows("apply", [rows], STEP_SCHEMA, run=run, what=what)
+            return pa.Table.from_batches(conversation.batches(), MADE_SCHEMA)
+
     def ended(self) -> JavaHostEndedError:
         """The error of a host whose connection broke; waits briefly for the reason."""
         path = Path(self.socket).with_name(END_FILE)
@@ -161,12 +211,18 @@ class Conversation:
 
     def put(self, rows: Iterable[pa.RecordBatch], **arguments: Any) -> None:
         """See Address."""
+        self.send_rows("put", rows, PUT_SCHEMA, **arguments)
+
+    def send_rows(
+        self, name: str, rows: Iterable[pa.RecordBatch], schema: pa.Schema, **arguments: Any
+    ) -> None:
+        """A call with rows; for its errors see Address."""
 
         def send() -> None:
-            self._send("put", arguments)
+            self._send(name, arguments)
             with (
                 self._socket.makefile("wb", buffering=1 << 20) as out,
-                pa.ipc.new_stream(pa.PythonFile(out), PUT_SCHEMA) as writer,
+                pa.ipc.new_stream(pa.PythonFile(out), schema) as writer,
             ):
                 for each in rows:
                     writer.write_batch(each)
@@ -201,7 +257,11 @@ class Conversation:
         if "error" in answer:
             found = answer["error"]
             raise JavaCallError(
-                found["message"], found.get("phase", ""), found["trace"], found["class"]
+                found["message"],
+                found.get("phase", ""),
+                found["trace"],
+                found["class"],
+                found.get("retriable", False),
             )
         result: dict[str, Any] = answer["ok"]
         return result

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from drover.config.class_registry import ClassRegistry
+from drover.config.class_registry import VERSION_KEY, ClassRegistry, VersionUnavailableError
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.validators import Check
 from drover.transform.registry import PREDICATES, TRANSFORMS
@@ -12,7 +12,8 @@ from drover.transform.step import TransformStep
 from drover.transform.transform import Predicate, SettingError, Transform
 
 TRANSFORMS_KEY, PREDICATES_KEY = "transforms", "predicates"
-_TYPE, _PREDICATE, _NEGATE = "type", "predicate", "negate"
+_TYPE, _PREDICATE, _NEGATE, _VERSION = "type", "predicate", "negate", "plugin.version"
+_OF_ALL = frozenset({_TYPE, _PREDICATE, _NEGATE, _VERSION})
 _Plugin = type[Transform] | type[Predicate]
 
 
@@ -61,7 +62,7 @@ def build_chain(values: Mapping[str, Any]) -> tuple[TransformStep, ...]:
 
 def _step(values: Mapping[str, Any], name: str) -> TransformStep:
     prefix = f"{TRANSFORMS_KEY}.{name}."
-    found = TRANSFORMS.find(values[prefix + _TYPE])
+    found = TRANSFORMS.find(values[prefix + _TYPE], values[prefix + _VERSION] or "")
     predicate = values[prefix + _PREDICATE]
     return TransformStep(
         name=f"{TRANSFORMS_KEY}.{name} ({found.__name__})",
@@ -73,12 +74,22 @@ def _step(values: Mapping[str, Any], name: str) -> TransformStep:
 
 def _predicate(values: Mapping[str, Any], name: str) -> Predicate:
     prefix = f"{PREDICATES_KEY}.{name}."
-    found = PREDICATES.find(values[prefix + _TYPE])
+    found = PREDICATES.find(values[prefix + _TYPE], values[prefix + _VERSION] or "")
     return found(_own_values(values, prefix, found))
 
 
 def _own_values(values: Mapping[str, Any], prefix: str, plugin: _Plugin) -> dict[str, Any]:
-    return {key.name: values[prefix + key.name] for key in plugin.config_def()}
+    return plugin.own_values(_own(values, prefix))
+
+
+def _own(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The settings of a plugin without its prefix, and without those that all plugins have."""
+    own = {
+        name.removeprefix(prefix): each
+        for name, each in settings.items()
+        if name.startswith(prefix)
+    }
+    return {name: each for name, each in own.items() if name not in _OF_ALL}
 
 
 def _names_key(name: str, documentation: str) -> ConfigKey:
@@ -124,51 +135,48 @@ def _plugin_settings(
     group: str,
 ) -> ConfigDef:
     """The setting ``type`` and, if it is valid, the settings of that class."""
-    fault: str | None = None
+    faults: dict[str, str] = {}
     own: list[ConfigKey] = []
-    found: _Plugin | None = None
     given = raw.get(prefix + _TYPE)
     if given is not None:
+        settings = {name: text for name, text in _own(raw, prefix).items() if text is not None}
         try:
-            found = registry.find(given)
-            own = list(found.config_def())
+            found: _Plugin = registry.find(given, raw.get(prefix + _VERSION) or "")
+            own = list(found.config_def_for(settings))
             fault = _reserved_fault(own)
+            if fault is None:
+                faults = dict(_contradictions(settings, found, own))
+            else:
+                faults, own = {_TYPE: fault}, []
+        except VersionUnavailableError as error:
+            faults[_VERSION] = str(error)
         except ValueError as error:
-            fault = str(error)
+            faults[_TYPE] = str(error)
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
-            fault = f"cannot list its settings: {type(error).__name__}: {error}"
-    faults: dict[str, str] = {}
-    if fault is not None:
-        faults[_TYPE] = fault
-        own = []
-    elif found is not None:
-        faults = dict(_contradictions(raw, prefix, found, own))
+            faults[_TYPE] = f"cannot list its settings: {type(error).__name__}: {error}"
     type_key = ConfigKey(_TYPE, ConfigType.CLASS, documentation="Its class.")
     return ConfigDef(
         *(
             replace(_with_fault(key, faults.get(key.name)), name=prefix + key.name, group=group)
-            for key in (type_key, *own)
+            for key in (type_key, *own, VERSION_KEY)
         )
     )
 
 
 def _reserved_fault(own: Iterable[ConfigKey]) -> str | None:
-    taken = [key.name for key in own if key.name in (_TYPE, _PREDICATE, _NEGATE)]
+    taken = [key.name for key in own if key.name in _OF_ALL]
     return f"has a setting called {taken[0]!r}, which every transform has" if taken else None
 
 
 def _contradictions(
-    raw: Mapping[str, str | None], prefix: str, plugin: _Plugin, own: Iterable[ConfigKey]
+    settings: Mapping[str, str], plugin: _Plugin, own: Iterable[ConfigKey]
 ) -> Iterator[tuple[str, str]]:
     """Faults of settings that are valid alone but contradict each other."""
-    settings = {
-        name.removeprefix(prefix): text for name, text in raw.items() if name.startswith(prefix)
-    }
     parsed = ConfigDef(*own).parse(settings)
     if parsed.violations:
         return
     try:
-        plugin({key.name: parsed.values[key.name] for key in own})
+        plugin(plugin.own_values(parsed.values))
     except SettingError as error:
         if any(key.name == error.setting for key in own):
             yield error.setting, error.fault

@@ -53,6 +53,11 @@ class TransformStep:
         # the transform dropped the column with the row numbers: keep the order by runs of rows
         return self._by_runs(batch, chosen)
 
+    @property
+    def parts(self) -> tuple[Transform | Predicate, ...]:
+        """The transform, and the predicate if it has one."""
+        return (self.transform,) if self.predicate is None else (self.transform, self.predicate)
+
     def _by_runs(self, batch: pa.RecordBatch, chosen: Mask) -> Iterator[pa.RecordBatch]:
         start = 0
         for is_chosen, end in _runs(chosen):

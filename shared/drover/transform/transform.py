@@ -1,16 +1,17 @@
 """Base classes of transforms and predicates."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef, SettingError
+from drover.config.configurable import Configurable
 from drover.record.arrow import Mask
 
 
-class Transform(ABC):
+class Transform(Configurable):
     """Changes records.
 
     A transform is pickled with its config and called on executors with whole batches. It keeps the
@@ -50,7 +51,7 @@ class Transform(ABC):
         """
 
 
-class Predicate(ABC):
+class Predicate(Configurable):
     """Decides for each record whether a transform applies to it."""
 
     version: ClassVar[str] = "unknown"

@@ -44,6 +44,7 @@ def test_the_settings_are_those_of_the_class() -> None:
     found = converter_config_def("key.converter", {"key.converter": "Json"})
     assert [key.name for key in found] == [
         "key.converter",
+        "key.converter.plugin.version",
         "key.converter.schemas.enable",
         "key.converter.schema.content",
         "key.converter.schemas.cache.size",

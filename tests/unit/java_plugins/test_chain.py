@@ -37,24 +37,27 @@ def test_transforms_of_kafka_and_of_plugins_run_in_the_host(
     types: tuple[str, ...], hosted: list[str], native: list[str]
 ) -> None:
     split = settings(java=("org.acme.Mask",)).split(with_transforms(*types))
-    assert (split.hosted, split.native, split.faults) == (hosted, native, ())
+    assert (split.hosted, split.native) == (hosted, native)
     assert split.is_mixed == bool(native)
 
 
 @pytest.mark.parametrize(
-    ("is_source", "types", "is_possible"),
+    ("is_source", "types", "hosted"),
     [
-        (True, (CAST, "Sql"), True),
-        (True, ("Sql", CAST), False),
-        (False, ("Sql", CAST), True),
-        (False, (CAST, "Sql"), False),
+        (True, (CAST, "Sql"), ["t0"]),
+        (True, ("Sql", CAST), []),
+        (True, (CAST, "Sql", CAST), ["t0"]),
+        (False, ("Sql", CAST), ["t1"]),
+        (False, (CAST, "Sql"), []),
+        (False, (CAST, "Sql", CAST), ["t2"]),
     ],
 )
-def test_an_order_that_would_cross_twice_is_a_violation(
-    is_source: bool, types: tuple[str, ...], is_possible: bool
+def test_the_host_runs_the_transforms_next_to_the_plugin(
+    is_source: bool, types: tuple[str, ...], hosted: list[str]
 ) -> None:
-    faults = settings(is_source=is_source).split(with_transforms(*types)).faults
-    assert [each.field for each in faults] == ([] if is_possible else ["transforms"])
+    split = settings(is_source=is_source).split(with_transforms(*types))
+    assert split.hosted == hosted
+    assert split.native == [f"t{n}" for n in range(len(types)) if f"t{n}" not in hosted]
 
 
 def test_the_host_gets_full_names_and_kafkas_defaults() -> None:
@@ -85,9 +88,11 @@ def test_host_and_drover_exchange_json_where_drover_has_a_part() -> None:
     assert "transforms.t1.type" not in config
 
 
-def test_a_java_converter_cannot_follow_a_transform_of_drover() -> None:
+def test_a_java_converter_after_a_transform_of_drover_is_drovers_step() -> None:
     raw = {"value.converter": "java:org.acme.Odd", **with_transforms("Sql")}
-    assert [each.field for each in settings().split(raw).faults] == ["value.converter"]
+    translation = settings().translated(raw, ())
+    assert translation.config["value.converter"] == "java:org.acme.Odd"
+    assert hosted_config(translation.config)["value.converter"] == JSON
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from drover.config import class_registry
 from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.connector.settings import CONFIG_TEXTS
-from drover.connectors.java.finder import find_connector, why_not_native
-from drover.convert.registry import CONVERTERS
+from drover.connectors.java.finder import find_connector
 from drover.java_plugins import install
-from drover.transform.registry import TRANSFORMS
 from tests.support.compiled_plugins import compiled, jar, source_code
 
 _NAME = "org.acme.Orders"
@@ -77,20 +74,6 @@ def test_a_class_that_no_plugin_has_is_unknown(registry: PluginRegistry) -> None
         registry.find("java:org.acme.None")
     with pytest.raises(PluginNotFoundError, match="is installed"):
         registry.find("org.acme.None")
-
-
-def test_a_native_connector_with_a_java_transform_is_told_that_it_needs_a_java_connector(
-    registry: PluginRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(class_registry, "_explanations", [])
-    class_registry.explain_unknown_classes(why_not_native)
-    for name in (_NAME, f"java:{_NAME}"):
-        with pytest.raises(ValueError, match=r"of the Java plugin acme@1\.0, and only Java conn"):
-            TRANSFORMS.find(name)
-    with pytest.raises(ValueError, match="it is Java, and only Java connectors"):
-        CONVERTERS.find("java:org.apache.kafka.connect.storage.StringConverter")
-    with pytest.raises(ValueError, match="there are"):
-        TRANSFORMS.find("org.acme.None")
 
 
 def test_a_login_module_that_runs_code_is_a_violation(registry: PluginRegistry) -> None:

@@ -107,6 +107,7 @@ def test_settings_have_their_defaults_and_docs() -> None:
         "transforms.it.fields",
         "transforms.it.replacement",
         "transforms.it.replace.null.with.default",
+        "transforms.it.plugin.version",
         "transforms.it.predicate",
         "transforms.it.negate",
     ]

@@ -79,3 +79,58 @@ def test_what_failed_to_load_is_listed_once_with_its_workers() -> None:
         ("no module", ["w1", "w2"]),
         ("no symbol", ["w1"]),
     ]
+
+
+def java_listing(*versions: str) -> pb.ListPluginsResponse:
+    return pb.ListPluginsResponse(
+        plugins=[
+            pb.Plugin(class_name="org.acme.Orders", version=each, java_plugin=f"acme@{each}")
+            for each in versions
+        ],
+        record_plugins=[
+            pb.RecordPlugin(
+                kind="transforms",
+                class_name="org.acme.Mask",
+                version=each,
+                java_plugin=f"acme@{each}",
+            )
+            for each in versions
+        ],
+    )
+
+
+def java_faults(wanted: str, **workers: pb.ListPluginsResponse) -> list[Violation]:
+    config = {
+        "connector.class": "java:org.acme.Orders",
+        "connector.plugin.version": wanted,
+        "transforms": "a",
+        "transforms.a.type": "org.acme.Mask",
+        "transforms.a.plugin.version": wanted,
+    }
+    return plugin_faults(config, merged(workers))
+
+
+def test_versions_of_a_java_class_side_by_side_are_no_fault() -> None:
+    both = java_listing("1.0", "1.1")
+    assert len(merged({"w1": both, "w2": both}).plugins) == 2
+    assert java_faults("", w1=both, w2=both) == []
+
+
+def test_a_java_class_or_its_version_that_a_worker_lacks_is_a_fault() -> None:
+    both, one = java_listing("1.0", "1.1"), java_listing("1.1")
+    for other in (one, listing()):
+        found = java_faults("1.0", w1=both, w2=other)
+        assert [each.field for each in found] == [
+            'config["connector.class"]',
+            'config["transforms.a.type"]',
+        ]
+        assert "org.acme.Orders 1.0 is not installed on w2, only on w1" in found[0].description
+
+
+def test_other_latest_versions_of_a_java_class_are_named() -> None:
+    both, one = java_listing("1.0", "1.1"), java_listing("1.0")
+    found = java_faults("", w1=both, w2=one)
+    assert all(isinstance(each, Caution) for each in found)
+    assert "1.1 on w1, 1.0 on w2" in found[0].description
+    assert "connector.plugin.version selects one" in found[0].description
+    assert java_faults("[1.0,1.1)", w1=both, w2=one) == []

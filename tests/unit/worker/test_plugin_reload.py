@@ -48,6 +48,7 @@ class World:
 
     def __init__(self, java: Mapping[str, str] | None = None, **changed: str) -> None:
         self.moves: list[list[StatusKey]] = []
+        self.java_classes = {("acme_api.Mask", "acme@1.1"), ("org.Other", "other")}
         self.go = asyncio.Event()
         self.go.set()
         view = SimpleNamespace(connectors=CONFIGS, config=CONFIGS.get)
@@ -60,6 +61,7 @@ class World:
             replace_engine=self._replace,
             changes_since=lambda _since_ms: cast("PackageChanges", Changes(changed)),
             java_changes=lambda _since_ms: java or {},
+            java_classes=lambda: frozenset(self.java_classes),
         )
 
     async def _replace(self, moves: Moves) -> int:
@@ -135,3 +137,13 @@ async def test_a_second_call_gets_the_answer_of_the_first_unless_it_moves_more(
     assert len(world.moves) == count
     assert first.moved_count == 4
     assert second.moved_count == (6 if everything else 4)
+
+
+async def test_connectors_that_use_a_removed_java_plugin_move_once() -> None:
+    world = World()
+    assert (await world.ask()).unchanged
+    world.java_classes.discard(("acme_api.Mask", "acme@1.1"))
+    done = await world.ask()
+    assert list(done.changed_packages) == ["the removed Java plugin acme@1.1"]
+    assert [each.connector for each in done.moved_connectors] == ["masked"]
+    assert (await world.ask()).unchanged

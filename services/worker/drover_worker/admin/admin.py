@@ -143,5 +143,6 @@ class Admin:
             replace_engine=backends.replace_engine,
             plugin_modules=module_names(backends.settings.plugin_modules),
             java_changes=backends.settings.java_changes,
+            java_classes=backends.settings.java_classes,
         )
         self.loggers = LoggerLevels(backends.loggers, backends.config_store, every_worker)

@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.engine.v1 import engine_pb2
+from drover.codec.connect import encode_connector_type
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
+from drover.java_plugins.values import VERSION_MARK
+from drover.java_plugins.versions import Version, VersionRange, VersionRangeError
 from drover_worker.admin.every_worker import EveryWorker
 from drover_worker.admin.forwarding import ForwardedMethod
 from drover_worker.admin.views import plugin_view, record_plugin_view
@@ -19,6 +23,7 @@ CONNECTOR_CLASS = "connector.class"
 CONVERTER, HEADER_CONVERTER = "converter", "header_converter"
 CONNECTOR_KINDS = ("source", "sink")
 RECORD_KINDS = (CONVERTER, HEADER_CONVERTER, "transforms", "predicates")
+_JAVA_PREFIX = "java:"
 LIST = ForwardedMethod("ListPlugins", pb.ListPluginsRequest, pb.ListPluginsResponse)
 
 
@@ -96,6 +101,8 @@ class ClusterPlugins:
             if part.kind == CONVERTER:
                 response.record_plugins.add().CopyFrom(view)
                 response.record_plugins[-1].kind = HEADER_CONVERTER
+        for each in plugins.java_classes:
+            _add_java_class(response, each, plugins.loaded_ms)
         for problem in plugins.problems:
             response.problems.add(
                 package=problem.package,
@@ -106,22 +113,37 @@ class ClusterPlugins:
         return response
 
 
+def _add_java_class(
+    response: pb.ListPluginsResponse, each: engine_pb2.JavaClass, loaded_ms: int
+) -> None:
+    names = {"class_name": each.class_name, "version": each.version, "java_plugin": each.plugin}
+    if each.kind not in CONNECTOR_KINDS:
+        response.record_plugins.add(kind=each.kind, **names)
+        return
+    added = response.plugins.add(
+        type=encode_connector_type(each.kind),
+        description=f"A class of the Java plugin {each.plugin}.",
+        **names,
+    )
+    added.load_time.FromMilliseconds(loaded_ms)
+
+
 def merged(responses: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPluginsResponse:
     """Merge the listings of all workers, by worker id; None for a worker that did not respond."""
-    by_version: dict[tuple[str, str], tuple[pb.Plugin, list[str]]] = {}
-    of_records: dict[tuple[str, str, str], tuple[pb.RecordPlugin, list[str]]] = {}
+    by_version: dict[tuple[str, ...], tuple[pb.Plugin, list[str]]] = {}
+    of_records: dict[tuple[str, ...], tuple[pb.RecordPlugin, list[str]]] = {}
     listings = {worker_id: each for worker_id, each in sorted(responses.items()) if each}
     # a worker of an earlier version lists none: it is not known to lack any
     silent = [worker_id for worker_id, each in listings.items() if not each.record_plugins]
     for worker_id, listing in listings.items():
         for plugin in listing.plugins:
-            key = (plugin.class_name, plugin.version)
+            key = (plugin.class_name, plugin.version, plugin.java_plugin)
             first, worker_ids = by_version.setdefault(key, (plugin, []))
             worker_ids.append(worker_id)
             if first.load_time.ToNanoseconds() < plugin.load_time.ToNanoseconds():
                 first.load_time.CopyFrom(plugin.load_time)
         for each in listing.record_plugins:
-            place = (each.kind, each.class_name, each.version)
+            place = (each.kind, each.class_name, each.version, each.java_plugin)
             of_records.setdefault(place, (each, [*silent]))[1].append(worker_id)
     response = pb.ListPluginsResponse(
         worker_ids=listings, silent_worker_ids=sorted(responses.keys() - listings.keys())
@@ -161,9 +183,15 @@ def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) ->
         )
         faults.append(SkippedCheck(_field(CONNECTOR_CLASS), text))
     for setting, kind in class_settings(config):
-        name = config[setting].strip().replace(":", ".")
-        found = _versions(kind, name, listing)
+        given = config[setting].strip()
         everywhere = listing.worker_ids
+        java = _java_classes(given, kind, setting, listing)
+        if java:
+            wanted = config.get(_version_setting(setting), "")
+            faults += _java_faults(setting, java, wanted, everywhere)
+            continue
+        name = given.replace(":", ".")
+        found = _versions(kind, name, listing)
         workers = {each.version: each.worker_ids or everywhere for each in found}
         having = {worker for each in workers.values() for worker in each}
         lacking = [worker for worker in everywhere if worker not in having]
@@ -189,6 +217,64 @@ def class_settings(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return ((setting, kind) for setting, kind in found if config.get(setting, "").strip())
 
 
+def _version_setting(setting: str) -> str:
+    if setting == CONNECTOR_CLASS:
+        return "connector.plugin.version"
+    return f"{setting.removesuffix('.type')}.plugin.version"
+
+
+def _java_classes(
+    given: str, kind: str, setting: str, listing: pb.ListPluginsResponse
+) -> list[pb.Plugin | pb.RecordPlugin]:
+    """The versions of the Java class that a setting names; none for a class in Python."""
+    name = given.removeprefix(_JAVA_PREFIX).strip()
+    if name == given and _versions(kind, name, listing):
+        return []
+    kinds = (CONVERTER, HEADER_CONVERTER) if kind == CONVERTER else (kind,)
+    listed: Iterable[pb.Plugin | pb.RecordPlugin] = listing.plugins
+    if setting != CONNECTOR_CLASS:
+        listed = (each for each in listing.record_plugins if each.kind in kinds)
+    return [
+        each
+        for each in listed
+        if each.java_plugin and name in (each.class_name, each.class_name.rpartition(".")[2])
+    ]
+
+
+def _java_faults(
+    setting: str,
+    found: Sequence[pb.Plugin | pb.RecordPlugin],
+    wanted: str,
+    everywhere: Sequence[str],
+) -> Iterator[Violation]:
+    """Workers on which a Java class is missing, or whose latest version in the range differs."""
+    name = found[0].class_name
+    try:
+        allowed = VersionRange.parse(wanted)
+    except VersionRangeError:  # the validation of the setting reports it
+        return
+    usable: dict[str, set[str]] = {}
+    for each in found:
+        if each.version in allowed or each.java_plugin.partition(VERSION_MARK)[2] in allowed:
+            for worker_id in each.worker_ids or everywhere:
+                usable.setdefault(worker_id, set()).add(each.version)
+    lacking = [worker for worker in everywhere if worker not in usable]
+    if usable and lacking:
+        what = f"{name} {wanted}" if wanted else name
+        yield _missing(setting, what, lacking, sorted(usable))
+        return
+    by_version: dict[str, list[str]] = {}
+    for worker_id, versions in sorted(usable.items()):
+        by_version.setdefault(max(versions, key=Version), []).append(worker_id)
+    if len(by_version) > 1:
+        listed = ", ".join(f"{key} on {_listed(each)}" for key, each in by_version.items())
+        yield Caution(
+            _field(setting),
+            f"the workers have different versions of {name}: {listed}. A task runs the version of "
+            f"its worker; {_version_setting(setting)} selects one",
+        )
+
+
 def _versions(
     kind: str, name: str, listing: pb.ListPluginsResponse
 ) -> Sequence[pb.Plugin | pb.RecordPlugin]:
@@ -197,7 +283,9 @@ def _versions(
         found = [each for each in listing.record_plugins if each.kind == kind]
     else:
         found = [*listing.plugins]
-    return [each for each in found if name in (each.class_name, *each.aliases)]
+    return [
+        each for each in found if not each.java_plugin and name in (each.class_name, *each.aliases)
+    ]
 
 
 def _missing(setting: str, name: str, lacking: Sequence[str], having: Sequence[str]) -> Violation:

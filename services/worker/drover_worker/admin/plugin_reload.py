@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.common import invalid_field
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason
+from drover.java_plugins.changes import removed_classes
 from drover.model.status import StatusKey
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.cluster_plugins import class_settings
@@ -34,6 +35,7 @@ class PluginReload:
         plugin_modules: Modules that configs may name without an entry point.
         changes_since: The Python packages that changed since a time.
         java_changes: The changed Java plugin of each class that changed since a time.
+        java_classes: The Java classes that are installed now, with the names of their plugins.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class PluginReload:
         plugin_modules: Sequence[str] = (),
         changes_since: Callable[[int], PackageChanges] = PackageChanges,
         java_changes: Callable[[int], Mapping[str, str]] = lambda _since_ms: {},
+        java_classes: Callable[[], frozenset[tuple[str, str]]] = frozenset,
     ) -> None:
         self._worker_id = worker_id
         self._loop = loop
@@ -56,6 +59,9 @@ class PluginReload:
         self._plugin_modules = plugin_modules
         self._changes_since = changes_since
         self._java_changes = java_changes
+        self._java_classes = java_classes
+        #: The Java classes at the last reload, at first those of the worker's start.
+        self._java_before = java_classes()
         self._reloading: asyncio.Task[pb.ReloadPluginsResponse] | None = None
         self._reloads_all = False
 
@@ -127,7 +133,9 @@ class PluginReload:
         each connector that uses one of them, which. Reads many files.
         """
         changes = self._changes_since(self._plugins.loaded_ms)
-        java = self._java_changes(self._plugins.loaded_ms)
+        java_now = self._java_classes()
+        removed = removed_classes(self._java_before, java_now)
+        java = {**removed, **self._java_changes(self._plugins.loaded_ms)}
         reasons: dict[str, str] = {}
         for name, config in configs.items():
             for setting, kind in class_settings(config):
@@ -142,6 +150,7 @@ class PluginReload:
         found = {*changes.distributions.values(), *java.values()}
         found |= {f"the module {name}" for name in changes.modules(modules)}
         found |= {reason.partition(" uses ")[2] for reason in reasons.values()}
+        self._java_before = java_now
         return sorted(found), reasons
 
     def _address_of(self, worker_id: str, hop_count: int) -> str:

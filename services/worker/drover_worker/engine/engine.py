@@ -21,6 +21,7 @@ from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import SharedJobs, core_count
 from drover.errors import DroverError
+from drover.java_plugins.allowed import allowed_classes
 from drover.model.ids import TaskId
 from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.in_flight import InFlight
@@ -245,7 +246,11 @@ class Engine:
 
         self._threads.run(
             "list-plugins",
-            lambda: encode_plugins(*self._plugins.list(), not_exactly_once=self._not_exactly_once),
+            lambda: encode_plugins(
+                *self._plugins.list(),
+                not_exactly_once=self._not_exactly_once,
+                java_classes=allowed_classes(),
+            ),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )

@@ -1,6 +1,7 @@
 """Selects dead letters for a replay, or to be discarded, and repairs them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 from drover.api.engine.v1 import engine_pb2
@@ -46,27 +47,27 @@ def check_dead_letters(
         PluginNotFoundError: connector.class names a class that is not installed.
         InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a condition or a repair is not valid.
     """
-    path, kind, parsed = _path(plugins, tools, config)
-    queue = path.errors.dead_letter_topic
-    assert queue is not None
-    path.repairs = encoded_repairs(tools.plane, letter_format(path), command.repairs)
-    check = LetterCheck(
-        kind,
-        parsed,
-        config["name"],
-        path,
-        tools.plane,
-        tools.spark,
-        selects_only=command.select_only,
-    )
-    decisions = check.begin(
-        queue,
-        offsets_of_ranges(parse_ranges(command.ranges)),
-        _parsed(command.conditions),
-        replayed=offsets_of_ranges(parse_ranges(command.replayed_ranges)),
-        skips_newer=command.skip_newer,
-    )
-    checked = decisions.now()
+    with _path(plugins, tools, config) as (path, kind, parsed):
+        queue = path.errors.dead_letter_topic
+        assert queue is not None
+        path.repairs = encoded_repairs(tools.plane, letter_format(path), command.repairs)
+        check = LetterCheck(
+            kind,
+            parsed,
+            config["name"],
+            path,
+            tools.plane,
+            tools.spark,
+            selects_only=command.select_only,
+        )
+        decisions = check.begin(
+            queue,
+            offsets_of_ranges(parse_ranges(command.ranges)),
+            _parsed(command.conditions),
+            replayed=offsets_of_ranges(parse_ranges(command.replayed_ranges)),
+            skips_newer=command.skip_newer,
+        )
+        checked = decisions.now()
     ranges = ranges_of(checked.selected)
     answer = engine_pb2.CheckedDeadLetters(
         ranges=ranges_text(ranges[:RANGES_MAX]), skipped_count=len(checked.refused)
@@ -101,9 +102,9 @@ def repair_dead_letters(
         InvalidArgumentError: INVALID_CONFIG; INVALID_REQUEST, a repair is not valid.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
-    path, _, _ = _path(plugins, tools, config)
     open_letters = offsets_of_ranges(parse_ranges(command.open_ranges))
-    return repair_letters(tools.plane, letter_format(path), command, open_letters)
+    with _path(plugins, tools, config) as (path, _, _):
+        return repair_letters(tools.plane, letter_format(path), command, open_letters)
 
 
 def letter_format(path: RecordPath) -> LetterFormat:
@@ -114,14 +115,16 @@ def letter_format(path: RecordPath) -> LetterFormat:
     return LetterFormat(queue, key, value, path.only_topic)
 
 
+@contextmanager
 def _path(
     plugins: PluginRegistry, tools: TaskTools, config: Mapping[str, str]
-) -> tuple[RecordPath, type[Connector], Mapping[str, Any]]:
+) -> Iterator[tuple[RecordPath, type[Connector], Mapping[str, Any]]]:
     """The record path of a config without its replay, with its class and the parsed config."""
     own = {key: each for key, each in config.items() if key not in (REPLAY, REPLAY_WHERE)}
     kind = plugins.find_of(own)
     parsed = task_config(kind, own, {})
-    return RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark), kind, parsed
+    with closing(RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark)) as path:
+        yield path, kind, parsed
 
 
 def _parsed(texts: Iterable[str]) -> list[Condition]:

@@ -13,9 +13,9 @@ from typing import TextIO, cast
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
-from drover.config.class_registry import explain_unknown_classes
 from drover.connector.catalogue import PluginRegistry
-from drover.connectors.java.finder import find_connector, why_not_native
+from drover.connectors.java.finder import find_connector
+from drover.connectors.java.step_finder import use_java_steps
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
@@ -68,7 +68,7 @@ def run(
     configure_logging(
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )
-    explain_unknown_classes(why_not_native)
+    use_java_steps(in_engine=True)
     link = HerderLink(sock)
     os.environ.pop(OWN_CLUSTER_VARIABLE, None)
     if isinstance(settings.storage, KafkaStorage):

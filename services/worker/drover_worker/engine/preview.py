@@ -5,7 +5,7 @@ The records are few, so they pass through the steps on the driver, one at a time
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import groupby, islice
 from typing import Any
 
@@ -86,20 +86,20 @@ def preview(
     answer = preview_pb2.Preview()
     time_s = min(_TIME_S, tools.limits.start_ms / 2000)
     showing = _Showing(answer, row_count, time_s)
-    path = RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane)
-    is_sink = issubclass(connector_class, SinkConnector)
-    if dead_letters and path.replay is not None:
-        path.repairs = encoded_repairs(tools.plane, letter_format(path), repairs)
-        route = path.sink_route(replayed=True) if is_sink else path.dead_letter_route()
-        batches = _dead_letters(tools, path.replay)
-    elif is_sink:
-        route = path.sink_route()
-        batches = _topic_records(tools, parsed, row_count, answer.notes.append)
-    else:
-        assert issubclass(connector_class, SourceConnector)
-        _show_source(showing, connector_class, config, tools, wait)
-        return answer
-    shown = showing.add(route, batches)
+    with closing(RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane)) as path:
+        is_sink = issubclass(connector_class, SinkConnector)
+        if dead_letters and path.replay is not None:
+            path.repairs = encoded_repairs(tools.plane, letter_format(path), repairs)
+            route = path.sink_route(replayed=True) if is_sink else path.dead_letter_route()
+            batches = _dead_letters(tools, path.replay)
+        elif is_sink:
+            route = path.sink_route()
+            batches = _topic_records(tools, parsed, row_count, answer.notes.append)
+        else:
+            assert issubclass(connector_class, SourceConnector)
+            _show_source(showing, connector_class, config, tools, wait)
+            return answer
+        shown = showing.add(route, batches)
     if not answer.rows and not answer.notes:
         answer.notes.append("there are no records to read now")
     if issubclass(connector_class, SinkConnector) and connector_class.structured:
@@ -262,6 +262,7 @@ def _polled(
         yield None, path.source_route(None)
     finally:
         instance.stop()
+        path.close()
 
 
 def _task_configs(

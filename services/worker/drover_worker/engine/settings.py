@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from drover.java_plugins.allowed import ALLOWED_VARIABLE, EVERY_CLASS, NO_CLASS
-from drover.java_plugins.places import HOME_VARIABLE, PATH_VARIABLE
+from drover.java_plugins.places import HOME_VARIABLE, PATH_VARIABLE, REMOTE_VARIABLE
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
 from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
@@ -191,6 +191,7 @@ class EngineSettings:
             HOME_VARIABLE: self.plugin_home,
             PATH_VARIABLE: self.plugin_path,
             ALLOWED_VARIABLE: self.java_plugins or NO_CLASS,
+            **({} if is_local_master(self.spark_master) else {REMOTE_VARIABLE: self.spark_master}),
             **hosts,
         }
 

@@ -289,7 +289,11 @@ class EngineLink(TopicCommands):
                     )
                 found = report.plugins
                 self.plugins.set_installed(
-                    found.plugins, found.record_settings, found.record_plugins, found.problems
+                    found.plugins,
+                    found.record_settings,
+                    found.record_plugins,
+                    found.problems,
+                    found.java_classes,
                 )
         return self.plugins
 

@@ -28,6 +28,8 @@ class KnownPlugins:
         self._passwords: set[str] = set()
         #: Converters, transforms and predicates.
         self.record_plugins: Sequence[pb.RecordPlugin] = ()
+        #: The Java classes that configs may name, each version once.
+        self.java_classes: Sequence[pb.JavaClass] = ()
         #: What the current engine could not load.
         self.problems: Sequence[pb.PluginProblem] = ()
         #: Whether the current engine has listed its plugins.
@@ -73,10 +75,12 @@ class KnownPlugins:
         record_settings: Iterable[pb.RecordSetting] = (),
         record_plugins: Iterable[pb.RecordPlugin] = (),
         problems: Iterable[pb.PluginProblem] = (),
+        java_classes: Iterable[pb.JavaClass] = (),
     ) -> None:
         """Store the engine's plugin list, and converters and transforms with their settings."""
         self.record_plugins = tuple(record_plugins)
         self.problems = tuple(problems)
+        self.java_classes = tuple(java_classes)
         self._installed = {
             name: plugin for plugin in plugins for name in (plugin.class_name, *plugin.aliases)
         }

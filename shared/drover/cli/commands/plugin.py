@@ -60,11 +60,22 @@ def list_plugins(
         worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
     )
     plugins = answer.plugins
+    java = [each for each in answer.record_plugins if each.java_plugin]
     if output is not Output.TABLE:
+        documents = [_document(each) for each in plugins]
+        documents += [
+            {
+                "class": each.class_name,
+                "type": each.kind,
+                "version": each.version,
+                "java_plugin": each.java_plugin,
+            }
+            for each in java
+        ]
         print_document(
             [
-                {**_document(each), "workers": list(each.worker_ids or answer.worker_ids)}
-                for each in plugins
+                {**document, "workers": list(each.worker_ids or answer.worker_ids)}
+                for document, each in zip(documents, (*plugins, *java), strict=True)
             ],
             output,
         )
@@ -78,14 +89,20 @@ def list_plugins(
         )
         for plugin in plugins
     ]
+    rows += [
+        (each.class_name, each.kind, each.version, f"A class of the Java plugin {each.java_plugin}")
+        for each in java
+    ]
     columns: tuple[str, ...] = ("NAME", "TYPE", "VERSION", "DESCRIPTION")
     loads = [_load_time(plugin) for plugin in plugins]
     if len(set(loads)) > 1:
         columns = (*columns, "LOADED")
-        rows = [(*row, loaded or "-") for row, loaded in zip(rows, loads, strict=True)]
-    if any(plugin.worker_ids for plugin in plugins):
+        shown = [*loads, *("" for _ in java)]
+        rows = [(*row, loaded or "-") for row, loaded in zip(rows, shown, strict=True)]
+    listed = [*plugins, *java]
+    if any(each.worker_ids for each in listed):
         columns = (*columns, "ONLY ON")
-        rows = [(*row, ", ".join(p.worker_ids)) for row, p in zip(rows, plugins, strict=True)]
+        rows = [(*row, ", ".join(each.worker_ids)) for row, each in zip(rows, listed, strict=True)]
     print_table(columns, rows, empty="no plugins")
     if len(set(loads)) == 1 and loads[0]:
         say(f"loaded at {loads[0]}; `drover plugin reload` loads plugins installed since")
@@ -274,6 +291,7 @@ def _document(plugin: pb.Plugin) -> dict[str, Any]:
         "load_time": _load_time(plugin),
         "description": plugin.description,
         "guarantees": dict(zip(("embedded", "kafka"), guarantees(plugin), strict=True)),
+        **({"java_plugin": plugin.java_plugin} if plugin.java_plugin else {}),
     }
 
 

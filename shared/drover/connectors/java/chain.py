@@ -1,16 +1,17 @@
 """Which converters and transforms of a Java connector run in its host, and which in Drover.
 
 Kafka's own converters and transforms exist in both, with the same results; the host runs Kafka's
-and the plugin's own, because records are then converted once. A transform that only Drover has
-runs in Drover: after the Java ones of a source, before the Java ones of a sink. Then host and
-Drover exchange JSON with schemas.
+and the plugin's own, because records are then converted once. From the first transform on that
+only Drover has, a source's steps run in Drover, and a sink's steps up to the last one; Java
+transforms among them as in other connectors. Then host and Drover exchange JSON with schemas.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import takewhile
 
 from drover.connector.other_settings import OtherSettings, RawConfig, Translation
+from drover.connectors.java.steps import JavaStep
 from drover.convert.registry import CONVERTERS
 from drover.errors import Violation
 from drover.transform.registry import TRANSFORMS
@@ -49,13 +50,11 @@ class Split:
         hosted: The transforms that run in the host, in order.
         native: The transforms that run in Drover, in order.
         is_mixed: Whether Drover has a part, so that both exchange JSON with schemas.
-        faults: What cannot be done.
     """
 
     hosted: Sequence[str] = ()
     native: Sequence[str] = ()
     is_mixed: bool = False
-    faults: Sequence[Violation] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +76,7 @@ class HostSettings(OtherSettings):
     def faults_of(self, raw: RawConfig, own: Collection[str]) -> Iterator[Violation]:
         """See OtherSettings."""
         yield from OtherSettings.faults_of(self, raw, own)
-        split = self.split(raw)
-        yield from split.faults
-        yield from self._refused(raw, split)
+        yield from self._refused(raw, self.split(raw))
 
     def _refused(self, raw: RawConfig, split: Split) -> Iterator[Violation]:
         """The classes for the host that the worker does not allow."""
@@ -120,45 +117,21 @@ class HostSettings(OtherSettings):
         """Which steps of a config run where."""
         names = list(dict.fromkeys(filter(None, map(str.strip, _listed(raw, _TRANSFORMS)))))
         of_host = {each: self._is_hosted(raw, each) for each in names}
-        first, second = (True, False) if self.is_source else (False, True)
-        faults = []
-        for before, after in pairwise(names):
-            if of_host[before] == second and of_host[after] == first:
-                java, other = (before, after) if of_host[before] else (after, before)
-                side = "before" if self.is_source else "after"
-                faults.append(
-                    Violation(
-                        _TRANSFORMS,
-                        f"must have {java}, which runs in the plugin's JVM, {side} {other}, which "
-                        "runs in Drover: change their order, or select Kafka's class of the "
-                        f"latter with the prefix {JAVA_PREFIX}",
-                    )
-                )
-        native = [each for each in names if not of_host[each]]
-        converters = {each: raw.get(each) for each in (KEY, VALUE)}
-        of_drover = {
+        run = list(takewhile(of_host.get, names if self.is_source else reversed(names)))
+        hosted = [each for each in names if each in run]
+        native = [each for each in names if each not in run]
+        of_drover = [
             each
-            for each, name in converters.items()
-            if name and not self._exists(name, lambda at: CONVERTERS.find(at))
-        }
-        is_mixed = bool(native or of_drover)
-        faults += [
-            Violation(
-                each,
-                f"must be a converter of Drover, not {name}: Drover runs the last steps "
-                f"({', '.join((*native, *sorted(of_drover)))})",
-            )
-            for each, name in converters.items()
-            if is_mixed and name and not _is_native(name, CONVERTERS.find)
+            for each in (KEY, VALUE)
+            if (name := raw.get(each)) and not self._exists(name, CONVERTERS.find)
         ]
-        hosted = [each for each in names if of_host[each]]
-        return Split(hosted, native, is_mixed, tuple(faults))
+        return Split(hosted, native, is_mixed=bool(native or of_drover))
 
     def _is_hosted(self, raw: RawConfig, transform: str) -> bool:
         name = raw.get(f"{_TRANSFORMS}.{transform}.type") or ""
-        return self._exists(name, lambda at: TRANSFORMS.find(at))
+        return self._exists(name, TRANSFORMS.find)
 
-    def _exists(self, name: str, find: Callable[[str], object]) -> bool:
+    def _exists(self, name: str, find: Callable[[str], type[object]]) -> bool:
         """Whether the host has a class and is to run it."""
         name = name.strip()
         if name.startswith((JAVA_PREFIX, _KAFKAS_OWN)) or name in _KAFKA or self.in_plugin(name):
@@ -166,14 +139,13 @@ class HostSettings(OtherSettings):
         return not _is_native(name, find) and self.has_class(name)
 
 
-def _is_native(name: str, find: Callable[[str], object]) -> bool:
+def _is_native(name: str, find: Callable[[str], type[object]]) -> bool:
     if name.strip().startswith(JAVA_PREFIX):
         return False
     try:
-        find(name)
+        return not issubclass(find(name), JavaStep)
     except ValueError:
         return False
-    return True
 
 
 def _listed(raw: Mapping[str, str | None], name: str) -> list[str]:

@@ -48,23 +48,3 @@ def find_connector(
         raise JavaPluginError(fault)
     check_runnable(java_class.plugin, java_class.name, environ)
     return connector_of(java_class, in_engine=in_engine)
-
-
-def why_not_native(name: str) -> str | None:
-    """Why a connector of Drover cannot use the converter, transform or predicate ``name``, which
-    Drover does not have, as a clause; None if no Java plugin has it.
-    """
-    wanted = name.strip().removeprefix(JAVA_PREFIX).strip()
-    try:
-        plugins = sorted(
-            {each.plugin for each in worker_catalogue().classes if each.name == wanted}
-        )
-    except JavaPluginError:
-        plugins = []
-    if not plugins and wanted == name.strip():
-        return None
-    where = f"it is a class of the Java plugin {plugins[0]}, and" if plugins else "it is Java, and"
-    return (
-        f"{where} only Java connectors use converters, transforms and predicates in Java: use a "
-        "class of Drover, or the Java connector"
-    )

@@ -28,6 +28,7 @@ from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate
 from drover.convert.registry import CONVERTERS
 from drover.dataplane.plane import TopicChecks, reserved_fault
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
+from drover.java_plugins.values import JavaClass, Kind
 from drover.log.storage import CLEANUP_POLICY, COMPACT
 from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.policy.consumer_groups import sink_group_violations
@@ -75,12 +76,23 @@ def encode_plugins(
     problems: Sequence[PluginProblem],
     *,
     not_exactly_once: str = "",
+    java_classes: Iterable[JavaClass] = (),
 ) -> engine_pb2.PluginList:
     """The answer to ListPlugins; a plugin whose config_def() fails becomes a problem.
 
     ``not_exactly_once`` is as in ``validate``; it lowers the guarantee of sources on Kafka.
     """
-    answer = engine_pb2.PluginList()
+    answer = engine_pb2.PluginList(
+        java_classes=(
+            engine_pb2.JavaClass(
+                kind=_JAVA_KINDS.get(each.kind, each.kind.value),
+                class_name=_clean(each.name),
+                version=_clean(each.version),
+                plugin=_clean(each.plugin),
+            )
+            for each in java_classes
+        )
+    )
     found = list(problems)
     for plugin in plugins:
         try:
@@ -108,6 +120,7 @@ def encode_plugins(
     return answer
 
 
+_JAVA_KINDS = {Kind.TRANSFORM: "transforms", Kind.PREDICATE: "predicates"}
 _REGISTRIES: Sequence[tuple[str, ClassRegistry[Any]]] = (
     ("converter", CONVERTERS),
     ("transforms", TRANSFORMS),
@@ -349,7 +362,8 @@ def _components(connector_class: type[Connector], config: Mapping[str, str]) -> 
     for registry, setting in registries:
         with suppress(ValueError):
             if config.get(setting):
-                found.append((setting, registry.find(config[setting])))
+                version = config.get(f"{setting.removesuffix('.type')}.plugin.version", "")
+                found.append((setting, registry.find(config[setting], version)))
     return [
         f"{_clean(setting)} {_clean(class_name(each))} {_clean(str(each.version))}"
         for setting, each in found

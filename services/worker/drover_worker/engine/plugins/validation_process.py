@@ -31,12 +31,12 @@ from typing import NoReturn, TextIO, cast
 import pyarrow as pa
 
 from drover.api.engine.v1 import engine_pb2
-from drover.config.class_registry import explain_unknown_classes
 from drover.config.providers import ConfigProviderError
 from drover.config.resolution import ConfigResolver, Resolution
 from drover.connector.catalogue import PluginRegistry
 from drover.connector.record_settings import with_worker_converters
-from drover.connectors.java.finder import find_connector, why_not_native
+from drover.connectors.java.finder import find_connector
+from drover.connectors.java.step_finder import use_java_steps
 from drover.errors import Reason, UnavailableError
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.plugins import answers
@@ -124,7 +124,7 @@ class _Server:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._plugins = PluginRegistry(find_other=find_connector)
-        explain_unknown_classes(why_not_native)
+        use_java_steps(in_engine=False)
         #: By the descriptors of the processes.
         self._children: dict[int, _Child] = {}
         #: Modules of built-in connectors, and the first of those for SQL.

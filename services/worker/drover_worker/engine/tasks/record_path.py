@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from drover.api.common.v1.record_counts_pb2 import RecordCounts
+from drover.config.configurable import Configurable
 from drover.connector import (
     OffsetRange,
     SinkBatch,
@@ -18,6 +20,7 @@ from drover.connector import (
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.record_settings import (
+    CONVERTER_SETTINGS,
     HEADER_CONVERTER,
     KEY_CONVERTER,
     SCHEMA_CHANGE,
@@ -134,6 +137,8 @@ class RecordPath:
         #: Keys and values for dead letters, by partition and offset, in dry runs.
         self.repairs: Mapping[tuple[int, int], Parts] = {}
         self._transforms = build_chain(config)
+        #: By whether the records are structured. Each may hold a JVM until ``close``.
+        self._found_converters: dict[bool, tuple[Converter, Converter, Converter]] = {}
         self._reports = PassReports(spark)
         self._rejections: Rejections | None = None
         self._schemas = KnownSchemas(SchemaChange(config[SCHEMA_CHANGE]), task)
@@ -250,7 +255,7 @@ class RecordPath:
     def _letter_side(self, setting: str) -> Converter:
         """Decodes keys or values of dead letters for conditions, as the viewer does."""
         if self._config.get(setting) and not issubclass(self._class, SourceConnector):
-            return converter_of(self._config, setting, structured=False)
+            return self._converters(structured=False)[CONVERTER_SETTINGS.index(setting)]
         return Guess({}, is_key=setting == KEY_CONVERTER)
 
     def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
@@ -409,11 +414,25 @@ class RecordPath:
 
     def _converters(self, *, structured: bool) -> tuple[Converter, Converter, Converter]:
         """The converters of keys, values and headers."""
-        return (
-            converter_of(self._config, KEY_CONVERTER, structured=structured),
-            converter_of(self._config, VALUE_CONVERTER, structured=structured),
-            converter_of(self._config, HEADER_CONVERTER, structured=structured),
-        )
+        if structured not in self._found_converters:
+            self._found_converters[structured] = (
+                converter_of(self._config, KEY_CONVERTER, structured=structured),
+                converter_of(self._config, VALUE_CONVERTER, structured=structured),
+                converter_of(self._config, HEADER_CONVERTER, structured=structured),
+            )
+        return self._found_converters[structured]
+
+    @property
+    def holders(self) -> list[Configurable]:
+        """The transforms and converters that hold something on the driver until ``close``."""
+        steps = [part for each in self._transforms for part in each.parts]
+        found = (*steps, *chain(*self._found_converters.values()))
+        return [each for each in found if type(each).close is not Configurable.close]
+
+    def close(self) -> None:
+        """Release what transforms and converters hold on the driver; may take some time."""
+        for each in self.holders:
+            each.close()
 
     def _policy(self, *, in_batch: bool) -> FailTask | Tolerate:
         if not self.errors.tolerate:

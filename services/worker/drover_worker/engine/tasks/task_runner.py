@@ -285,6 +285,7 @@ class TaskRunner(ABC):
         instance = self._take_instance()
         if instance is not None:
             instance.stop()
+        self._path.close()
         self._deliver(events.InstanceReleased())
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
@@ -539,10 +540,18 @@ class TaskRunner(ABC):
     def _discard_instance(self) -> None:
         """Stop the task object on another thread, without waiting for it."""
         instance = self._take_instance()
-        if instance is not None:
+
+        def stop() -> None:
+            try:
+                if instance is not None:
+                    instance.stop()
+            finally:
+                self._path.close()
+
+        if instance is not None or self._path.holders:
             self._tools.threads.run(
                 f"stop:{self.name}",
-                instance.stop,
+                stop,
                 limit_ms=self._tools.limits.stop_ms,
                 on_done=lambda _outcome: None,
                 key=self.spec.task,

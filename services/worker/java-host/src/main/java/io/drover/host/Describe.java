@@ -8,7 +8,6 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.PrintStream;
-import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.HashMap;
@@ -20,8 +19,6 @@ import org.apache.kafka.common.config.ConfigValue;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.connect.components.Versioned;
 import org.apache.kafka.connect.connector.Connector;
-import org.apache.kafka.connect.runtime.isolation.PluginClassLoader;
-import org.apache.kafka.connect.runtime.isolation.PluginUtils;
 import org.apache.kafka.connect.source.SourceConnector;
 import org.apache.kafka.connect.storage.Converter;
 import org.apache.kafka.connect.storage.HeaderConverter;
@@ -60,25 +57,18 @@ final class Describe {
         System.setOut(System.err);
         JsonNode request = JSON.readTree(System.in);
         Describe describe = new Describe(answers, request.path("token").asText());
-        ClassLoader loader = loader(Path.of(request.path("path").asText()));
+        String path = request.path("path").asText();
+        ClassLoader loader = path.isEmpty() ? Describe.class.getClassLoader() : PluginSet.pluginLoader(Path.of(path));
         Thread.currentThread().setContextClassLoader(loader);
         for (JsonNode each : request.path("classes")) {
-            describe.describe(loader, each.asText(), request.path("config"));
+            describe.describe(loader, each.asText(), request);
         }
         answers.flush();
         Runtime.getRuntime().halt(0);
     }
 
-    private static ClassLoader loader(Path plugin) throws IOException {
-        List<Path> jars = PluginUtils.pluginUrls(plugin);
-        URL[] urls = new URL[jars.size()];
-        for (int index = 0; index < urls.length; index++) {
-            urls[index] = jars.get(index).toUri().toURL();
-        }
-        return new PluginClassLoader(plugin.toUri().toURL(), urls, Describe.class.getClassLoader());
-    }
-
-    private void describe(ClassLoader loader, String name, JsonNode config) {
+    private void describe(ClassLoader loader, String name, JsonNode request) {
+        JsonNode config = request.path("config");
         ObjectNode answer = JSON.createObjectNode().put("class", name);
         try {
             enter(name, "loading the class");
@@ -94,7 +84,12 @@ final class Describe {
             }
             answer.set("settings", settings(definition));
             if (config.isObject()) {
-                validate(name, plugin, definition, config, answer);
+                boolean isValid = validate(name, plugin, definition, config, answer);
+                if (isValid && request.path("configure").isObject()) {
+                    enter(name, "configure()");
+                    Step.configure(plugin, request.path("configure").path("kind").asText(), Json.texts(config),
+                        request.path("configure").path("is_key").asBoolean());
+                }
             }
         } catch (Throwable failure) {
             answer.set("error", error(failure));
@@ -158,7 +153,7 @@ final class Describe {
         return settings;
     }
 
-    private void validate(
+    private boolean validate(
             String name, Object plugin, ConfigDef definition, JsonNode config, ObjectNode answer) {
         Map<String, String> settings = new HashMap<>();
         config.properties().forEach(
@@ -194,6 +189,7 @@ final class Describe {
             enter(name, "canDefineTransactionBoundaries()");
             answer.put("transaction_boundaries", name(source.canDefineTransactionBoundaries(settings)));
         }
+        return valid;
     }
 
     private static String name(Enum<?> value) {

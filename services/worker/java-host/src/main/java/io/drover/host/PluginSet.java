@@ -1,6 +1,10 @@
 package io.drover.host;
 
+import java.io.IOException;
+import java.net.URL;
+import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import org.apache.kafka.common.utils.Time;
@@ -8,6 +12,7 @@ import org.apache.kafka.connect.connector.Connector;
 import org.apache.kafka.connect.runtime.ConnectMetrics;
 import org.apache.kafka.connect.runtime.WorkerConfig;
 import org.apache.kafka.connect.runtime.isolation.LoaderSwap;
+import org.apache.kafka.connect.runtime.isolation.PluginClassLoader;
 import org.apache.kafka.connect.runtime.isolation.PluginUtils;
 import org.apache.kafka.connect.runtime.isolation.Plugins;
 import org.apache.kafka.connect.runtime.standalone.StandaloneConfig;
@@ -21,6 +26,7 @@ final class PluginSet {
     final ConnectMetrics metrics;
     private final String pluginPath;
     private volatile Plugins plugins;
+    private final Map<String, ClassLoader> folderLoaders = new HashMap<>();
     private boolean isScanned;
 
     PluginSet(String pluginPath) {
@@ -64,6 +70,31 @@ final class PluginSet {
             plugins.connectorClass(className, range);
         }
         return plugins.connectorLoader(className, range);
+    }
+
+    /** The loader of the plugin in a folder or jar, whatever classes it declares; that of Kafka's own for none. */
+    ClassLoader folderLoader(String path) throws IOException {
+        if (path.isEmpty()) {
+            return PluginSet.class.getClassLoader();
+        }
+        synchronized (folderLoaders) {
+            ClassLoader found = folderLoaders.get(path);
+            if (found == null) {
+                found = pluginLoader(Path.of(path));
+                folderLoaders.put(path, found);
+            }
+            return found;
+        }
+    }
+
+    /** A new loader of the plugin in a folder or jar. */
+    static ClassLoader pluginLoader(Path plugin) throws IOException {
+        List<Path> jars = PluginUtils.pluginUrls(plugin);
+        URL[] urls = new URL[jars.size()];
+        for (int index = 0; index < urls.length; index++) {
+            urls[index] = jars.get(index).toUri().toURL();
+        }
+        return new PluginClassLoader(plugin.toUri().toURL(), urls, PluginSet.class.getClassLoader());
     }
 
     static VersionRange range(Map<String, String> config) throws Exception {

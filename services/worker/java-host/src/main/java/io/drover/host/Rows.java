@@ -95,7 +95,7 @@ final class Rows {
     }
 
     /** A stream that stays open when its writer is closed. */
-    private static final class Kept extends FilterOutputStream {
+    static final class Kept extends FilterOutputStream {
         Kept(OutputStream out) {
             super(out);
         }

@@ -17,10 +17,12 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.connect.connector.Connector;
+import org.apache.kafka.connect.errors.RetriableException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,6 +37,7 @@ final class Server {
     private final PluginSet plugins;
     private final Map<Long, ConnectorRun> connectors = new ConcurrentHashMap<>();
     private final Map<Long, TaskRun> tasks = new ConcurrentHashMap<>();
+    private final Map<Long, Step> steps = new ConcurrentHashMap<>();
     private final AtomicLong lastRun = new AtomicLong();
 
     private Server(String pluginPath) {
@@ -72,8 +75,12 @@ final class Server {
 
     private void answer(JsonNode request, InputStream in, OutputStream out) throws IOException {
         ObjectNode answer = Json.object();
+        List<StepRows.Out> made = null;
         try {
-            ObjectNode found = call(request.get("call").asText(), request, in);
+            if (request.get("call").asText().equals("apply")) {
+                made = applied(request, StepRows.read(in));
+            }
+            ObjectNode found = made != null ? null : call(request.get("call").asText(), request, in);
             answer.set("ok", found == null ? Json.object() : found);
         } catch (Throwable error) { // a plugin may throw anything
             Throwable cause = error instanceof InvocationTargetException && error.getCause() != null
@@ -86,9 +93,13 @@ final class Server {
             described.put("message", Failures.message(cause));
             described.put("trace", Failures.trace(cause));
             described.put("class", cause.getClass().getName());
+            described.put("retriable", cause instanceof RetriableException);
         }
         out.write(Json.MAPPER.writeValueAsBytes(answer));
         out.write('\n');
+        if (made != null) {
+            StepRows.write(made, out);
+        }
         if (answer.has("ok") && request.get("call").asText().equals("fetch")) {
             try {
                 ((TaskRun.Source) task(request)).fetch(request, out);
@@ -170,6 +181,16 @@ final class Server {
                 ((TaskRun.Sink) task(request)).defer(request);
                 return null;
             }
+            case "start_step" -> {
+                return Json.object().put("run", added(steps, new Step(plugins, plugins.folderLoader(request.get("path").asText()), request)));
+            }
+            case "stop_step" -> {
+                Step step = steps.remove(request.get("run").asLong());
+                if (step != null) {
+                    step.close();
+                }
+                return null;
+            }
             case "stop_task" -> {
                 TaskRun run = tasks.remove(request.get("run").asLong());
                 if (run != null) {
@@ -179,6 +200,14 @@ final class Server {
             }
             default -> throw new IllegalArgumentException("unknown call " + name);
         }
+    }
+
+    private List<StepRows.Out> applied(JsonNode request, List<StepRows.In> records) throws Exception {
+        Step step = steps.get(request.get("run").asLong());
+        if (step == null) {
+            throw new IllegalArgumentException("the step has ended");
+        }
+        return step.apply(request.get("what").asText(), records);
     }
 
     /** The settings of a class, in the form of the answers of describe. */
