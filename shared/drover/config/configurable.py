@@ -10,7 +10,7 @@ from drover.config.config_def import ConfigDef
 
 
 class Configurable(ABC):
-    """A class that a config names, with settings behind a prefix of its own."""
+    """A class that a config names; its settings have a prefix."""
 
     @classmethod
     @abstractmethod

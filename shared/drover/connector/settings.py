@@ -233,6 +233,7 @@ _ON_KAFKA = "if it is a setting of connections, set it on the worker (DROVER_KAF
 _SERVERS = "connectors use the topics of Drover's own cluster: copy with KafkaSource or KafkaSink"
 _AS_BYTES = "converters make the bytes of records (key.converter, value.converter)"
 _INTERCEPTORS = "use a transform"
+_VERSIONS = "only Java classes have several versions: write java: before the name of the Java class"
 _FOR_SOURCES = "it applies to sources only"
 _BYTES_READER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _BYTES_WRITER = "org.apache.kafka.common.serialization.ByteArraySerializer"
@@ -240,6 +241,7 @@ _TYPE_SETTING = re.compile(r"(transforms|predicates)\.[^.]+\.type")
 #: Settings that every connector of Kafka Connect has and Drover does not.
 OF_ALL_CONNECTORS = OtherSettings(
     refused={
+        "connector.plugin.version": Refused("latest", remedy=_VERSIONS),
         **dict.fromkeys(
             (f"{each}.override.bootstrap.servers" for each in ("admin", "consumer", "producer")),
             Refused(remedy=_SERVERS),

@@ -83,7 +83,7 @@ def _own_values(values: Mapping[str, Any], prefix: str, plugin: _Plugin) -> dict
 
 
 def _own(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The settings of a plugin without its prefix, and without those that all plugins have."""
+    """The settings of a plugin without its prefix; settings of all plugins are omitted."""
     own = {
         name.removeprefix(prefix): each
         for name, each in settings.items()

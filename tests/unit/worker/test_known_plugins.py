@@ -48,3 +48,9 @@ def test_each_engine_is_asked_once_about_a_class() -> None:
     assert plugins.unasked(names) == ["p.Nope"]
     assert not plugins.listed
     assert plugins.find("Listed") == LISTED
+
+
+def test_versions_of_classes_are_no_secrets() -> None:
+    plugins = KnownPlugins()
+    for name in ("value.converter", "transforms.a", "predicates.a"):
+        assert plugins.is_secret_record_setting(f"{name}.plugin.version") is False

@@ -60,7 +60,7 @@ class PluginReload:
         self._changes_since = changes_since
         self._java_changes = java_changes
         self._java_classes = java_classes
-        #: The Java classes at the last reload, at first those of the worker's start.
+        #: The Java classes at the last reload; before it, the Java classes at the worker's start.
         self._java_before = java_classes()
         self._reloading: asyncio.Task[pb.ReloadPluginsResponse] | None = None
         self._reloads_all = False

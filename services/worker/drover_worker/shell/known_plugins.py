@@ -8,8 +8,9 @@ from drover.config.config_def import UNDEFINED_GROUP
 #: What Drover itself defines for each transform and predicate.
 _STEP_SETTINGS = frozenset(
     {
-        *(("transforms", each) for each in ("type", "predicate", "negate")),
-        ("predicates", "type"),
+        *(("transforms", each) for each in ("type", "predicate", "negate", "plugin.version")),
+        *(("predicates", each) for each in ("type", "plugin.version")),
+        ("converter", "plugin.version"),
     }
 )
 
@@ -103,8 +104,8 @@ class KnownPlugins:
             kind, _, rest = rest.partition(".")
         else:
             rest = rest.partition(".")[2]
-            if (kind, rest) in _STEP_SETTINGS:
-                return False
+        if (kind, rest) in _STEP_SETTINGS:
+            return False
         return self._record_settings.get((kind, rest))
 
     def is_password(self, name: str) -> bool:
