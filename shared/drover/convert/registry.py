@@ -118,4 +118,5 @@ def _prefixed(setting: str, key: ConfigKey, fault: str | None) -> ConfigKey:
         documentation=key.documentation,
         group="Converters",
         validator=key.validator,
+        trimmed=key.trimmed,
     )

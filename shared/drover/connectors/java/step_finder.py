@@ -110,7 +110,7 @@ def _kafkas(
 @lru_cache(maxsize=4)
 def _kafkas_classes(jars: Path) -> Mapping[str, str]:
     """The names of Kafka's classes, each with the release of its jar."""
-    found = {}
+    found: dict[str, str] = {}
     for path in sorted(jars.glob(_KAFKAS_JARS)):
         release = path.stem.rpartition("-")[2]
         with zipfile.ZipFile(path) as archive:

@@ -8,7 +8,7 @@ from drover.config.config_def import ConfigDef
 from drover.config.configurable import uses_systems
 from drover.config.validators import Check
 from drover.connectors.java.steps import given_config_def, is_kafkas
-from drover.java_plugins.catalogue import JavaClass, JavaPluginError
+from drover.java_plugins.catalogue import JavaClass, JavaPluginError, Kind
 from drover.java_plugins.describe import Configure, JavaValue, Validated, config_def, validate
 from drover.java_plugins.host import describing_jvm
 
@@ -23,7 +23,8 @@ def checked_config_def(java_class: JavaClass, given: Mapping[str, str]) -> Confi
         found = _validated(java_class, tuple(sorted(given.items())), uses_systems())
     except JavaPluginError as error:
         raise ValueError(str(error)) from None
-    declared = config_def(found.description)
+    own = _own(java_class)
+    declared = ConfigDef(*(each for each in config_def(found.description) if each.name not in own))
     others = {name: text for name, text in given.items() if name not in declared}
     definition = declared | given_config_def(others)
     faults = {each.name: each for each in found.values if each.errors and each.name in given}
@@ -49,4 +50,12 @@ def _validated(
     path = None if is_kafkas(java_class) else java_class.path
     # configure() may connect to the systems that the config names
     configure = Configure(java_class.kind.value, is_key=False) if uses_systems else None
-    return validate(describing_jvm(), path, java_class.name, dict(given), configure)
+    settings = dict(given) | _own(java_class)
+    return validate(describing_jvm(), path, java_class.name, settings, configure)
+
+
+def _own(java_class: JavaClass) -> dict[str, str]:
+    """The settings that the runtime gives a class, as Kafka Connect does."""
+    kinds = {Kind.CONVERTER: "value", Kind.HEADER_CONVERTER: "header"}
+    kind = kinds.get(java_class.kind)
+    return {} if kind is None else {"converter.type": kind}
