@@ -101,8 +101,8 @@ class ClusterPlugins:
             if part.kind == CONVERTER:
                 response.record_plugins.add().CopyFrom(view)
                 response.record_plugins[-1].kind = HEADER_CONVERTER
-        for each in plugins.java_classes:
-            _add_java_class(response, each, plugins.loaded_ms)
+        for java_class in plugins.java_classes:
+            _add_java_class(response, java_class, plugins.loaded_ms)
         for problem in plugins.problems:
             response.problems.add(
                 package=problem.package,

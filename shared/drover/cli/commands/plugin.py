@@ -61,6 +61,7 @@ def list_plugins(
     )
     plugins = answer.plugins
     java = [each for each in answer.record_plugins if each.java_plugin]
+    listed: list[pb.Plugin | pb.RecordPlugin] = [*plugins, *java]
     if output is not Output.TABLE:
         documents = [_document(each) for each in plugins]
         documents += [
@@ -75,7 +76,7 @@ def list_plugins(
         print_document(
             [
                 {**document, "workers": list(each.worker_ids or answer.worker_ids)}
-                for document, each in zip(documents, (*plugins, *java), strict=True)
+                for document, each in zip(documents, listed, strict=True)
             ],
             output,
         )
@@ -99,7 +100,6 @@ def list_plugins(
         columns = (*columns, "LOADED")
         shown = [*loads, *("" for _ in java)]
         rows = [(*row, loaded or "-") for row, loaded in zip(rows, shown, strict=True)]
-    listed = [*plugins, *java]
     if any(each.worker_ids for each in listed):
         columns = (*columns, "ONLY ON")
         rows = [(*row, ", ".join(each.worker_ids)) for row, each in zip(rows, listed, strict=True)]
