@@ -288,13 +288,8 @@ class EngineLink(TopicCommands):
                         why=problem.message,
                     )
                 found = report.plugins
-                self.plugins.set_installed(
-                    found.plugins,
-                    found.record_settings,
-                    found.record_plugins,
-                    found.problems,
-                    found.java_classes,
-                )
+                parts = found.record_settings, found.record_plugins, found.problems
+                self.plugins.set_installed(found.plugins, *parts, found.java_classes)
         return self.plugins
 
     async def try_know_plugins(self, class_names: Iterable[str]) -> None:
