@@ -52,7 +52,8 @@ def test_the_settings_are_those_of_the_class() -> None:
         "key.converter.replace.null.with.default",
         "key.converter.converter.type",
     ]
-    assert [key.name for key in converter_config_def("key.converter", {})] == ["key.converter"]
+    found = converter_config_def("key.converter", {})
+    assert [key.name for key in found] == ["key.converter", "key.converter.plugin.version"]
 
 
 @pytest.mark.parametrize(
