@@ -144,7 +144,7 @@ def test_a_batch_that_is_lost_is_done_again_behind_the_one_that_is_being_committ
     def lose() -> None:
         raise OSError
 
-    monkeypatch.setattr("drover_worker.engine.tasks.task_runner.fault_of", _lost_by(OSError))
+    monkeypatch.setattr("drover_worker.engine.tasks.faults.fault_of", _lost_by(OSError))
     Writer.faults = [lose]
     assert cast("float", sink.run_once()) > 0
     assert sink.run_once() is None
