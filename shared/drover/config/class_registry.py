@@ -1,6 +1,6 @@
 """Finds the class that a setting names, among built-in classes and plugins."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -35,6 +35,11 @@ VERSION_KEY = ConfigKey(
     documentation="The version of a Java class, where several are installed: a version, or a range "
     "such as [1.0,2.0) (KIP-891). By default the latest one.",
 )
+
+
+def version_setting(setting: str) -> str:
+    """The setting with the wanted version of the class that ``setting`` names."""
+    return f"{setting.removesuffix('.class').removesuffix('.type')}.{VERSION_KEY.name}"
 
 
 class VersionUnavailableError(ValueError):
@@ -105,6 +110,14 @@ class ClassRegistry(Generic[ClassT]):
                 "setting, or select the Java class with java: before its name"
             )
         return found
+
+    def find_named(self, setting: str, config: Mapping[str, Any]) -> type[ClassT]:
+        """The class that ``setting`` of a config names, in the version that the config wants.
+
+        Raises:
+            VersionUnavailableError, ValueError: As ``find``.
+        """
+        return self.find(config[setting], config.get(version_setting(setting)) or "")
 
     def _find_by_name(self, name: str, version: str) -> type[ClassT]:
         found = self._classes.get(name)

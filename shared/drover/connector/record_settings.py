@@ -64,9 +64,8 @@ def with_worker_converters(raw: Mapping[str, str], defaults: Mapping[str, str]) 
 def passes_bytes(config: Mapping[str, Any]) -> bool:
     """Whether the converters of a parsed config leave bytes unchanged."""
     for setting in CONVERTER_SETTINGS:
-        named = config.get(setting)
-        if named:
-            found = CONVERTERS.find(named, config.get(f"{setting}.plugin.version") or "")
+        if config.get(setting):
+            found = CONVERTERS.find_named(setting, config)
             if not found.__module__.startswith("drover.") or found.__name__ not in _TRANSPARENT:
                 return False
     return True

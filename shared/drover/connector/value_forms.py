@@ -46,10 +46,9 @@ def is_schemaless_json(config: Mapping[str, Any]) -> bool:
 
 
 def _converter(config: Mapping[str, Any]) -> str | None:
-    named = config.get(_VALUE)
-    if not named:
+    if not config.get(_VALUE):
         return None
-    found = CONVERTERS.find(named, config.get(f"{_VALUE}.plugin.version") or "")
+    found = CONVERTERS.find_named(_VALUE, config)
     return found.__name__ if found.__module__.startswith("drover.") else None
 
 
@@ -57,9 +56,8 @@ def _transforms(config: Mapping[str, Any]) -> list[str] | None:
     """The class names of the transforms; None if one is a plugin's or its type is invalid."""
     names = []
     for each in config.get(TRANSFORMS_KEY) or ():
-        named = config.get(f"{TRANSFORMS_KEY}.{each}.type")
-        version = config.get(f"{TRANSFORMS_KEY}.{each}.plugin.version") or ""
-        found = TRANSFORMS.find(named, version) if named else None
+        setting = f"{TRANSFORMS_KEY}.{each}.type"
+        found = TRANSFORMS.find_named(setting, config) if config.get(setting) else None
         if found is None or not found.__module__.startswith("drover."):
             return None
         names.append(found.__name__)

@@ -4,7 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drover.config.class_registry import VERSION_KEY, ClassRegistry, VersionUnavailableError
+from drover.config.class_registry import (
+    VERSION_KEY,
+    ClassRegistry,
+    VersionUnavailableError,
+    version_setting,
+)
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
 from drover.config.validators import Check
 from drover.convert.converter import Converter
@@ -62,7 +67,7 @@ def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigD
         if each.startswith(prefix) and text is not None and each != version.name
     }
     try:
-        kind = CONVERTERS.find(name, raw.get(version.name) or "")
+        kind = CONVERTERS.find_named(setting, raw)
         definition = kind.config_def_for(given)
     except VersionUnavailableError as error:
         return ConfigDef(chosen, _prefixed(setting, VERSION_KEY, str(error)))
@@ -80,8 +85,8 @@ def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) ->
     Raises:
         ValueError: ``setting`` names no converter that there is.
     """
-    version = f"{setting}.{VERSION_KEY.name}"
-    kind = CONVERTERS.find(values[setting], values.get(version) or "")
+    version = version_setting(setting)
+    kind = CONVERTERS.find_named(setting, values)
     prefix = f"{setting}."
     own = {
         name.removeprefix(prefix): each

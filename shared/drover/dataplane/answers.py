@@ -58,7 +58,7 @@ class Answering:
             with _rare_collections():
                 rows = [row for batch in self.function(argument) for row in _rows(batch)]
             answer = pickle.dumps((rows, [], time.monotonic() - began_s))
-        except Exception as error:  # noqa: BLE001 - noqa: BLE001 - every error is sent to the driver
+        except Exception as error:  # noqa: BLE001 - every error is sent to the driver
             answer = pickle.dumps(([], _packed(error), time.monotonic() - began_s))
         yield answer
 

@@ -27,6 +27,7 @@ from drover.dataplane.answers import (
 )
 from drover.dataplane.parallel_jobs import run_on_threads
 from drover.dataplane.shared_jobs import (
+    Rider,
     begin_own_job,
     core_count,
     current_rider,
@@ -109,8 +110,7 @@ class ArrowRows:
             PassLostError: The call has no answer.
         """
         work = self._pass(function)
-        rider = current_rider() if self.partition_count <= 1 else None
-        answer = rider.answer(_Bound(work, self.partition_count)) if rider is not None else None
+        rider, answer = self._ridden(work)
         answers = self._run_alone(work, at_once=at_once) if answer is None else [answer]
         rows, took_s = read_answers(answers)
         if rider is not None:
@@ -129,8 +129,7 @@ class ArrowRows:
             AnswerTooLargeError: The rows of a partition do not fit into the driver.
         """
         work = self._pass(function)
-        rider = current_rider() if self.partition_count <= 1 else None
-        answer = rider.answer(_Bound(work, self.partition_count)) if rider is not None else None
+        rider, answer = self._ridden(work)
         if answer is not None:
             rows, took_s = read_answers([answer])
             for row in rows:
@@ -144,6 +143,14 @@ class ArrowRows:
             )
         if rider is not None:
             rider.took(took_s)
+
+    def _ridden(self, work: "Composed") -> tuple[Rider | None, bytes | None]:
+        """The task's Rider, if the pass is small enough to share a job, and the pass's answer if it
+        did.
+        """
+        rider = current_rider() if self.partition_count <= 1 else None
+        answer = rider.answer(_Bound(work, self.partition_count)) if rider is not None else None
+        return rider, answer
 
     def _run_partition(self, work: "Composed", number: int, take: Callable[[Any], None]) -> float:
         """Returns the seconds on the executor."""

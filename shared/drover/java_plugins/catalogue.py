@@ -86,7 +86,7 @@ class Catalogue:
         if not found:
             what = f"a {kind.value.replace('_', ' ')}" if kind is not None else "a class"
             raise JavaPluginError(f"no installed Java plugin has {what} {name}")
-        return _only(name, found, version, beside)
+        return only(name, found, version, beside)
 
 
 def installed(home: Path | None, plugin_path: Sequence[Path] = ()) -> Catalogue:
@@ -173,8 +173,18 @@ def _folders(home: Path) -> Iterator[Path]:
             yield each
 
 
-def _only(name: str, found: Sequence[JavaClass], wanted: str, beside: str) -> JavaClass:
-    """The one to use of classes with one name."""
+def only(name: str, found: Sequence[JavaClass], wanted: str = "", beside: str = "") -> JavaClass:
+    """The one to use of classes with one name.
+
+    Args:
+        name: The name in a config.
+        found: The classes with the name.
+        wanted: The wanted version, or a range of versions.
+        beside: The plugin that is preferred.
+
+    Raises:
+        JavaPluginError: Several can be meant, or none has the version (JavaVersionError).
+    """
     full_names = {each.name for each in found}
     if len(full_names) > 1:
         raise JavaPluginError(

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path, PurePosixPath
 
+from drover.python_packages import normalised, requirements
+
 #: The name of the archive's folder in an executor's working directory, after # in spark.archives.
 ARCHIVE_NAME = "drover"
 #: Where an executor finds Python with the archive's packages.
@@ -26,8 +28,6 @@ _OWN = re.compile(r"drover[-_](connect|worker)")
 _PLUGIN_GROUPS = "drover."
 #: The cluster has its own, which must be of the version of its JVMs.
 _OF_SPARK = frozenset({"pyspark", "py4j"})
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?[^;]*(?:;(.*))?")
-_OF_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _SCRIPT = f"""\
 #!/bin/sh
@@ -88,7 +88,7 @@ def _needed(import_path: Sequence[str]) -> dict[str, Distribution]:
     """The distributions to pack, by name: Drover, plugins, and all requirements."""
     installed: dict[str, Distribution] = {}
     for each in importlib.metadata.distributions(path=list(import_path)):
-        installed.setdefault(_normal(each.name), each)
+        installed.setdefault(normalised(each.name), each)
     wanted = [(name, each) for name, each in installed.items() if _is_root(each)]
     needed: dict[str, Distribution] = {}
     extras_of: dict[str, set[str]] = {}
@@ -96,7 +96,9 @@ def _needed(import_path: Sequence[str]) -> dict[str, Distribution]:
         name, distribution = wanted.pop()
         needed[name] = distribution
         extras = extras_of.setdefault(name, set())
-        for required, its_extras in _requirements(distribution, extras):
+        # of Drover's own libraries all that are installed are packed
+        counted = None if _is_own(distribution) else extras
+        for required, its_extras in requirements(distribution, counted):
             if required not in installed or required in _OF_SPARK:
                 continue
             known = extras_of.setdefault(required, set())
@@ -106,25 +108,14 @@ def _needed(import_path: Sequence[str]) -> dict[str, Distribution]:
     return needed
 
 
+def _is_own(distribution: Distribution) -> bool:
+    return _OWN.fullmatch(distribution.name.lower()) is not None
+
+
 def _is_root(distribution: Distribution) -> bool:
-    if _OWN.fullmatch(distribution.name.lower()):
-        return True
-    return any(each.group.startswith(_PLUGIN_GROUPS) for each in distribution.entry_points)
-
-
-def _requirements(
-    distribution: Distribution, extras: set[str]
-) -> Iterator[tuple[str, frozenset[str]]]:
-    """Names and extras; every extra of Drover itself, whose libraries are packed if installed."""
-    is_own = _OWN.fullmatch(distribution.name.lower()) is not None
-    for text in distribution.requires or ():
-        match = _REQUIREMENT.match(text)
-        if match is None:
-            continue
-        of_extra = _OF_EXTRA.search(match[3] or "")
-        if of_extra is None or is_own or of_extra[1] in extras:
-            named = (each.strip() for each in (match[2] or "").split(","))
-            yield _normal(match[1]), frozenset(each for each in named if each)
+    return _is_own(distribution) or any(
+        each.group.startswith(_PLUGIN_GROUPS) for each in distribution.entry_points
+    )
 
 
 def _files(distribution: Distribution) -> Iterator[tuple[str, Path]]:
@@ -162,7 +153,3 @@ def _add(
     info.size = len(content)
     info.mode = 0o755 if is_executable or content.startswith(b"\x7fELF") else 0o644
     archive.addfile(info, io.BytesIO(content))
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

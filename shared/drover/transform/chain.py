@@ -12,7 +12,7 @@ from drover.transform.step import TransformStep
 from drover.transform.transform import Predicate, SettingError, Transform
 
 TRANSFORMS_KEY, PREDICATES_KEY = "transforms", "predicates"
-_TYPE, _PREDICATE, _NEGATE, _VERSION = "type", "predicate", "negate", "plugin.version"
+_TYPE, _PREDICATE, _NEGATE, _VERSION = "type", "predicate", "negate", VERSION_KEY.name
 _OF_ALL = frozenset({_TYPE, _PREDICATE, _NEGATE, _VERSION})
 _Plugin = type[Transform] | type[Predicate]
 
@@ -62,7 +62,7 @@ def build_chain(values: Mapping[str, Any]) -> tuple[TransformStep, ...]:
 
 def _step(values: Mapping[str, Any], name: str) -> TransformStep:
     prefix = f"{TRANSFORMS_KEY}.{name}."
-    found = TRANSFORMS.find(values[prefix + _TYPE], values[prefix + _VERSION] or "")
+    found = TRANSFORMS.find_named(prefix + _TYPE, values)
     predicate = values[prefix + _PREDICATE]
     return TransformStep(
         name=f"{TRANSFORMS_KEY}.{name} ({found.__name__})",
@@ -74,7 +74,7 @@ def _step(values: Mapping[str, Any], name: str) -> TransformStep:
 
 def _predicate(values: Mapping[str, Any], name: str) -> Predicate:
     prefix = f"{PREDICATES_KEY}.{name}."
-    found = PREDICATES.find(values[prefix + _TYPE], values[prefix + _VERSION] or "")
+    found = PREDICATES.find_named(prefix + _TYPE, values)
     return found(_own_values(values, prefix, found))
 
 
@@ -137,11 +137,10 @@ def _plugin_settings(
     """The setting ``type`` and, if it is valid, the settings of that class."""
     faults: dict[str, str] = {}
     own: list[ConfigKey] = []
-    given = raw.get(prefix + _TYPE)
-    if given is not None:
+    if raw.get(prefix + _TYPE) is not None:
         settings = {name: text for name, text in _own(raw, prefix).items() if text is not None}
         try:
-            found: _Plugin = registry.find(given, raw.get(prefix + _VERSION) or "")
+            found: _Plugin = registry.find_named(prefix + _TYPE, raw)
             own = list(found.config_def_for(settings))
             fault = _reserved_fault(own)
             if fault is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.connect import encode_connector_type
+from drover.config.class_registry import version_setting
 from drover.errors import Caution, DroverError, SkippedCheck, Violation
 from drover.java_plugins.values import VERSION_MARK
 from drover.java_plugins.versions import Version, VersionRange, VersionRangeError
@@ -187,7 +188,7 @@ def plugin_faults(config: Mapping[str, str], listing: pb.ListPluginsResponse) ->
         everywhere = listing.worker_ids
         java = _java_classes(given, kind, setting, listing)
         if java:
-            wanted = config.get(_version_setting(setting), "")
+            wanted = config.get(version_setting(setting), "")
             faults += _java_faults(setting, java, wanted, everywhere)
             continue
         name = given.replace(":", ".")
@@ -215,12 +216,6 @@ def class_settings(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         names = (each.strip() for each in config.get(kind, "").split(","))
         found += [(f"{kind}.{name}.type", kind) for name in dict.fromkeys(names) if name]
     return ((setting, kind) for setting, kind in found if config.get(setting, "").strip())
-
-
-def _version_setting(setting: str) -> str:
-    if setting == CONNECTOR_CLASS:
-        return "connector.plugin.version"
-    return f"{setting.removesuffix('.type')}.plugin.version"
 
 
 def _java_classes(
@@ -271,7 +266,7 @@ def _java_faults(
         yield Caution(
             _field(setting),
             f"the workers have different versions of {name}: {listed}. A task runs the version of "
-            f"its worker; {_version_setting(setting)} selects one",
+            f"its worker; {version_setting(setting)} selects one",
         )
 
 

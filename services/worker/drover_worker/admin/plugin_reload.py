@@ -60,8 +60,10 @@ class PluginReload:
         self._changes_since = changes_since
         self._java_changes = java_changes
         self._java_classes = java_classes
-        #: The Java classes at the last reload; before it, the Java classes at the worker's start.
-        self._java_before = java_classes()
+        #: The Java classes at the worker's start; reading the jars of many plugins takes seconds.
+        self._java_at_start = asyncio.ensure_future(asyncio.to_thread(java_classes))
+        #: The Java classes at the last reload; None before the first one.
+        self._java_before: frozenset[tuple[str, str]] | None = None
         self._reloading: asyncio.Task[pb.ReloadPluginsResponse] | None = None
         self._reloads_all = False
 
@@ -106,7 +108,10 @@ class PluginReload:
     async def _reload(self, *, everything: bool) -> pb.ReloadPluginsResponse:
         context = self._loop.herder.context
         configs = {name: context.view.config(name) or {} for name in context.view.connectors}
-        changed, reasons = await asyncio.to_thread(self._find_changes, configs)
+        before = self._java_before
+        if before is None:
+            before = await self._java_at_start
+        changed, reasons = await asyncio.to_thread(self._find_changes, configs, before)
         response = pb.ReloadPluginsResponse(worker_id=self._worker_id, changed_packages=changed)
         if not changed and not everything:
             response.unchanged = True
@@ -127,14 +132,14 @@ class PluginReload:
         return response
 
     def _find_changes(
-        self, configs: Mapping[str, Mapping[str, str]]
+        self, configs: Mapping[str, Mapping[str, str]], java_before: frozenset[tuple[str, str]]
     ) -> tuple[list[str], dict[str, str]]:
         """The packages and Java plugins that changed since the engine loaded its plugins; and for
         each connector that uses one of them, which. Reads many files.
         """
         changes = self._changes_since(self._plugins.loaded_ms)
         java_now = self._java_classes()
-        removed = removed_classes(self._java_before, java_now)
+        removed = removed_classes(java_before, java_now)
         java = {**removed, **self._java_changes(self._plugins.loaded_ms)}
         reasons: dict[str, str] = {}
         for name, config in configs.items():

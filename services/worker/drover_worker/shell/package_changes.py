@@ -10,7 +10,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,8 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from drover.python_packages import normalised, requirements
+
 #: How the entry point groups of plugins start.
 _GROUPS = "drover."
 _IGNORED_FOLDERS = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
@@ -26,9 +27,6 @@ _IGNORED_FOLDERS = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
 _METADATA = ("RECORD", "METADATA", "PKG-INFO", "direct_url.json", "INSTALLER")
 #: The most files of a module that are looked at.
 _FILES_MAX = 20_000
-#: A requirement (PEP 508): its name and extras; and the extra to which it belongs.
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^]]*)\])?")
-_OF_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class PackageChanges:
         found: dict[str, importlib.metadata.Distribution] = {}
         for each in importlib.metadata.distributions(path=list(self.path)):
             if each.metadata["Name"]:
-                found.setdefault(_normalised(each.metadata["Name"]), each)
+                found.setdefault(normalised(each.metadata["Name"]), each)
         return found
 
     @cached_property
@@ -125,17 +123,10 @@ class PackageChanges:
         while waiting:
             name, extras = waiting.pop()
             each = self._installed.get(name)
-            for text in (each.requires or ()) if each is not None else ():
-                requirement, of_extra = _REQUIREMENT.match(text), _OF_EXTRA.search(text)
-                if requirement is None or not (
-                    of_extra is None or extras is None or of_extra[1] in extras
-                ):
-                    continue
-                required = _normalised(requirement[1])
+            for required, its_extras in requirements(each, extras) if each is not None else ():
                 if required not in found:
                     found.add(required)
-                    named = (part.strip() for part in (requirement[2] or "").split(","))
-                    waiting.append((required, frozenset(named)))
+                    waiting.append((required, its_extras))
         return frozenset(found)
 
     def _module_changed(self, name: str) -> bool:
@@ -183,8 +174,3 @@ def _written_ms(path: str) -> float:
         return 0.0
     is_linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
     return (found.st_mtime_ns if is_linked else found.st_ctime_ns) / 1e6
-
-
-def _normalised(name: str) -> str:
-    """See PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -20,6 +20,7 @@ from drover.connector import (
 )
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
 from drover.connectors.java.chain import HostSettings, hosted_config
+from drover.connectors.java.made_classes import python_class
 from drover.connectors.java.places import has_class, plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
 from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
@@ -231,23 +232,17 @@ def connector_of(java_class: JavaClass, *, in_engine: bool) -> type[Connector]:
         (task_base,),
         exec_body=lambda body: body.update(java_class=java_class, __module__=package),
     )
-    made: type[Connector] = new_class(
-        simple,
-        (base,),
-        exec_body=lambda body: body.update(
-            java_class=java_class,
-            in_engine=in_engine,
-            task_class=task,
-            version=java_class.version or "unknown",
-            other_settings=HostSettings(
-                passed_on=("*",),
-                is_source=is_source,
-                has_class=has_class,
-                in_plugin=lambda name: _in_plugin(java_class, name),
-                class_fault=class_fault,
-            ),
-            __module__=package,
-            __doc__=f"The class {java_class.name} of the Java plugin {java_class.plugin}.",
+    made: type[Connector] = python_class(
+        java_class,
+        base,
+        in_engine=in_engine,
+        task_class=task,
+        other_settings=HostSettings(
+            passed_on=("*",),
+            is_source=is_source,
+            has_class=has_class,
+            in_plugin=lambda name: _in_plugin(java_class, name),
+            class_fault=class_fault,
         ),
     )
     return made

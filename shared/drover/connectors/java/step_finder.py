@@ -11,11 +11,16 @@ from drover.connectors.java.chain import JAVA_PREFIX, java_name
 from drover.connectors.java.steps import KAFKA, JavaStep, step_of
 from drover.convert.registry import CONVERTERS
 from drover.java_plugins.allowed import class_fault, worker_catalogue
-from drover.java_plugins.catalogue import JavaClass, JavaPluginError, JavaVersionError, Kind
+from drover.java_plugins.catalogue import (
+    JavaClass,
+    JavaPluginError,
+    JavaVersionError,
+    Kind,
+    only,
+)
 from drover.java_plugins.host import check_runnable
 from drover.java_plugins.places import PATH_VARIABLE, REMOTE_VARIABLE, host_jars
 from drover.java_plugins.scan import kinds_of_kafka
-from drover.java_plugins.versions import VersionRange, VersionRangeError
 from drover.transform.registry import PREDICATES, TRANSFORMS
 
 _KAFKAS_JARS = "connect-*.jar"
@@ -98,13 +103,7 @@ def _kafkas(
     release = _kafkas_classes(jars).get(name)
     if release is None:
         return None
-    try:
-        is_wanted = release in VersionRange.parse(version)
-    except VersionRangeError as error:
-        raise JavaVersionError(f"the version of {name} {error}") from None
-    if not is_wanted:
-        raise JavaVersionError(f"{name} is not installed in a version {version}, but in {release}")
-    return JavaClass(name, kind, release, KAFKA, jars)
+    return only(name, [JavaClass(name, kind, release, KAFKA, jars)], version)
 
 
 @lru_cache(maxsize=4)

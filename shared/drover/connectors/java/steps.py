@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from types import new_class
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, to_text
 from drover.config.configurable import Configurable
+from drover.connectors.java.made_classes import python_class
 from drover.convert.converter import Converter, Decoded
 from drover.convert.json_converter import JsonConverter
 from drover.convert.steps import DecodeRecords, encoded_column
@@ -355,19 +355,8 @@ _BASES: Mapping[Kind, type[JavaStep]] = {
 @lru_cache(maxsize=1_000)
 def step_of(java_class: JavaClass, *, in_engine: bool) -> type[JavaStep]:
     """The Python class of a Java converter, transform or predicate."""
-    package, _, simple = java_class.name.rpartition(".")
-    base: type[Any] = _BASES[java_class.kind]
-    made: type[JavaStep] = new_class(
-        simple,
-        (base,),
-        exec_body=lambda body: body.update(
-            java_class=java_class,
-            in_engine=in_engine,
-            version=java_class.version or "unknown",
-            aliases=(),
-            __module__=package,
-            __doc__=f"The class {java_class.name} of the Java plugin {java_class.plugin}.",
-        ),
+    made: type[JavaStep] = python_class(
+        java_class, _BASES[java_class.kind], in_engine=in_engine, aliases=()
     )
     return made
 

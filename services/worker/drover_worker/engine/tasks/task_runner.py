@@ -282,10 +282,7 @@ class TaskRunner(ABC):
             self._tools.scheduler.give_up(self)
             self._tools.spark.sparkContext.cancelJobGroup(self._job_group)
             return
-        instance = self._take_instance()
-        if instance is not None:
-            instance.stop()
-        self._path.close()
+        self._stop_task_object(self._take_instance())
         self._deliver(events.InstanceReleased())
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
@@ -537,21 +534,21 @@ class TaskRunner(ABC):
         self._discard_instance()
         self._deliver(events.InstanceReleased())
 
+    def _stop_task_object(self, instance: SourceTask | SinkTask | None) -> None:
+        """Stop the task object, and release what its record path holds, also if that fails."""
+        try:
+            if instance is not None:
+                instance.stop()
+        finally:
+            self._path.close()
+
     def _discard_instance(self) -> None:
         """Stop the task object on another thread, without waiting for it."""
         instance = self._take_instance()
-
-        def stop() -> None:
-            try:
-                if instance is not None:
-                    instance.stop()
-            finally:
-                self._path.close()
-
         if instance is not None or self._path.holders:
             self._tools.threads.run(
                 f"stop:{self.name}",
-                stop,
+                lambda: self._stop_task_object(instance),
                 limit_ms=self._tools.limits.stop_ms,
                 on_done=lambda _outcome: None,
                 key=self.spec.task,
