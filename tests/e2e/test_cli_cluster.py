@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import requests
 
 from drover.local.process import descendants, wait_until_gone
 from drover.local.state import read_state
@@ -25,7 +26,8 @@ ROOT = Path(__file__).parents[2]
 async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """``drover up`` as a separate process, once it reports that the cluster is up."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "drover.cli.main", "up", "--workers", "1", *options),
+        *(sys.executable, "-m", "drover.cli.main", "up", "--workers", "1"),
+        *("--timeout", "600", *options),
         cwd=cwd,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "DROVER_PORT_BASE": "0"},
         stdout=asyncio.subprocess.PIPE,
@@ -33,7 +35,7 @@ async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subproces
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(660):
             while b"the cluster is up" not in (line := await process.stdout.readline()):
                 assert line, f"drover up ended with {await process.wait()}"
         yield process
@@ -41,6 +43,15 @@ async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subproces
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+async def console_url(up: asyncio.subprocess.Process) -> str:
+    """The address that the second command of "Look at it" in the README opens."""
+    assert up.stdout is not None
+    async with asyncio.timeout(60):
+        while not (line := (await up.stdout.readline()).decode()).startswith("Console: "):
+            assert line
+    return line.split()[1]
 
 
 async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
@@ -52,6 +63,9 @@ async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
         assert json.loads(info.out)["group_id"] == "drover"
         groups = await run_drover("group", "list", "-o", "json", cwd=tmp_path)
         assert groups.exit_code == 0, groups.err
+        page = await asyncio.to_thread(requests.get, await console_url(up), timeout=60)
+        assert page.ok, page.text
+        assert "<title>Overview · Drover</title>" in page.text
 
         second = await run_drover("up", cwd=tmp_path)
         assert second.exit_code == 1

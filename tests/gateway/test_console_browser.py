@@ -140,6 +140,11 @@ async def test_every_page_is_accessible(
             await watched.page.get_by_role("button", name="Replay…").click()
             await expect(watched.page.locator("main")).to_contain_text("1 would be replayed")
             await check(watched, "dry run")
+            await watched.page.goto(f"{gateway.url}/ui/loggers")
+            await watched.page.get_by_label("Logger", exact=True).fill("root")
+            await watched.page.get_by_role("button", name="Set…").click()
+            await expect(watched.page.locator("main")).to_contain_text("root")
+            await check(watched, "level of a logger")
             # the responses with an error status are logged
             assert [each for each in watched.errors if "status of" not in each] == []
 
