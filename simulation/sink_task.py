@@ -5,7 +5,7 @@ memory, write only a part of a batch, and ask for records again.
 from collections.abc import Mapping
 from typing import Any
 
-from drover.connector import TopicPartition, Written
+from drover.connector import RetriableError, TopicPartition, Written
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.pipeline import PassReport
 from drover_worker.core.instructions import StartTask
@@ -113,7 +113,7 @@ class SinkTask(SimulatedTask):
         world, mix = self.engine.world, self.engine.network.mix
         behind = [p for p, at in sorted(self._given.items()) if self._reported.get(p, 0) < at]
         rewinds: Mapping[TopicPartition, int] = {}
-        if behind and world.chance(2 * mix.rewinds if self._was_busy else mix.rewinds / 2):
+        if behind and world.chance(3 * mix.rewinds if self._was_busy else mix.rewinds / 2):
             rewinds = self._rewind(world.random.choice(behind))
         self._was_busy = False
         idle = self._is_idle_wanted or (bool(behind) and world.chance(mix.rewinds))
@@ -156,6 +156,8 @@ class SinkTask(SimulatedTask):
         partitions = sorted(batch)
         try:
             self.plugin_may_fail()
+            if world.chance(mix.rewinds / 2):
+                raise RetriableError("the system of the plugin is busy")
         except Exception:
             self._was_busy = True
             self.did(What.DELIVERED, {p: batch[p] for p in partitions[: world.between(0, 2)]})

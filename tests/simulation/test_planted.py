@@ -39,7 +39,7 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 
 
 #: Not caught in 60 seeds.
-RARE_OF_TASKS = {"batch-after-rewind", "no-check-after-lost-engine"}
+RARE_OF_TASKS = {"no-check-after-lost-engine"}
 
 
 @pytest.mark.timeout(3_600)

@@ -1,6 +1,7 @@
 """Engines with limits of their own: what enforces them, and what happens when they are exceeded."""
 
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -9,7 +10,7 @@ import pytest
 from drover_worker.shell import engine_child
 from drover_worker.shell.control_groups import ControlGroup, create_group
 from drover_worker.shell.engines import LimitKind, LimitsInForce
-from tests.spark.engine.harness import CALL_TIMEOUT_S, PLUGINS, Harness
+from tests.spark.engine.harness import CALL_TIMEOUT_S, LIMITS, PLUGINS, Harness
 from tests.support.plugins_for_tests import UsesUpTheMemory, plugin
 from tests.support.waiting import wait_until_async
 
@@ -18,6 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults("engine"), pytest.mark.timeo
 GIB = 1 << 30
 GREEDY = plugin(UsesUpTheMemory)
 MODULES = f"{PLUGINS},tests.support"
+#: On a busy machine, taking memory takes longer than the other tests let a poll() take.
+PATIENT = replace(LIMITS, poll_ms=120_000)
 
 
 def data_limits(harness: Harness) -> dict[str, set[int]]:
@@ -41,7 +44,7 @@ async def test_without_control_groups_each_python_process_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_child, "create_group", lambda *_, **__: None)
-    harness = Harness(tmp_path, memory_bytes=GIB, cores=1, plugin_modules=MODULES)
+    harness = Harness(tmp_path, limits=PATIENT, memory_bytes=GIB, cores=1, plugin_modules=MODULES)
     try:
         await harness.start()
         assert harness.supervisor.limits == LimitsInForce(LimitKind.RLIMIT, LimitKind.SPARK)
@@ -71,7 +74,7 @@ async def test_a_control_group_ends_an_engine_that_exceeds_its_memory(
         return made
 
     monkeypatch.setattr(engine_child, "create_group", create)
-    harness = Harness(tmp_path, memory_bytes=GIB, cores=1, plugin_modules=MODULES)
+    harness = Harness(tmp_path, limits=PATIENT, memory_bytes=GIB, cores=1, plugin_modules=MODULES)
     try:
         await harness.start()
         if not groups:
