@@ -15,9 +15,9 @@ from google.protobuf import json_format
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.main import cli
+from drover.model.command_lines import drover_command
 from drover_gateway.console import connectors_page, letter_groups
 from drover_gateway.console.actions import ACTIONS
-from drover_gateway.console.command_lines import drover_command
 from tests.support.console_client import ConsoleClient, Page
 from tests.support.console_walk import CONFIG, FAILED, FORMS, World, places, walked_world
 from tests.support.fake_engine import SINK

@@ -21,6 +21,7 @@ from drover.local.found_clusters import (
     registered_clusters,
 )
 from drover.local.state import check_trusted
+from drover.model.command_lines import drover_command
 
 
 def cluster_of_command() -> FoundCluster | None:
@@ -35,9 +36,8 @@ def cluster_of_command() -> FoundCluster | None:
         check_trusted(directory)
         found = cluster_in(directory)
         if found is None:
-            raise CliError(
-                f"no cluster runs in {directory}; `drover up --dir {directory}` starts one"
-            )
+            command = drover_command("up", options=["--dir", str(directory)])
+            raise CliError(f"no cluster runs in {directory}; `{command}` starts one")
         return found
     clusters = clusters_of_folder(Path.cwd())
     if len(clusters) > 1:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.cli.documents import Document, Value
+from drover.model.command_lines import drover_command
 
 _API_GROUP = "kafka.strimzi.io"
 _KIND = "KafkaConnector"
@@ -168,9 +169,9 @@ def _read_operations(
             "spec.autoRestart has no effect: failed connectors and tasks restart automatically; "
             + remedy
         )
+    offsets = drover_command("connector offsets", name or "NAME")
     warnings += [
-        f"spec.{field} has no effect: `drover connector offsets {name or 'NAME'}` shows offsets, "
-        "and with --file alters them"
+        f"spec.{field} has no effect: `{offsets}` shows offsets, and with --file alters them"
         for field in _OFFSET_FIELDS
         if field in spec
     ]
@@ -182,12 +183,11 @@ def _read_operations(
         if what == "connector-offsets" and value != "list":
             problems.append(
                 f"the annotation {key}: {value} is an action of the operator on offsets: remove "
-                f"it, and use `drover connector offsets {name or 'NAME'}`"
+                f"it, and use `{offsets}`"
             )
         elif what in ("restart", "restart-task"):
-            warnings.append(
-                f"the annotation {key} has no effect: `drover connector restart {name or 'NAME'}`"
-            )
+            command = drover_command("connector restart", name or "NAME")
+            warnings.append(f"the annotation {key} has no effect: `{command}`")
         elif what.startswith("pause"):
             warnings.append(f"the annotation {key} has no effect: spec.state: paused pauses")
         else:

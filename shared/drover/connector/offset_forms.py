@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drover.connector.offsets import parse_offsets
+from drover.model.command_lines import drover_command
 from drover.model.offsets import CommittedOffset
 
 
@@ -62,9 +63,10 @@ def refuse_foreign(
                 f"another connector wrote them: a partition has {_listed(partition)}, its offset "
                 f"{_listed(offset)}, but {kind} uses "
                 f"{' or '.join(_shown(each) for each in forms)}. Give the connector another name, "
-                f"or reset its offsets: drover connector stop {connector}, drover connector "
-                f"offsets {connector} --reset, drover connector resume {connector}. To resume at "
-                "given offsets, use -f FILE instead of --reset"
+                f"or reset its offsets: {drover_command('connector stop', connector)}, "
+                f"{drover_command('connector offsets', connector, options=['--reset'])}, "
+                f"{drover_command('connector resume', connector)}. To resume at given offsets, "
+                "use -f FILE instead of --reset"
             )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from drover.local import ports
 from drover.local.process import ProcessSpec
 from drover.local.state import DATA_DIRECTORY, ClusterError
+from drover.model.command_lines import drover_command
 from drover.python_process import python_command
 from drover.security.development_ca import ACCESS_FILE, SERVICE, files_of
 from drover.security.development_ca import GATEWAY as GATEWAY_CERTIFICATE
@@ -221,9 +222,10 @@ def _gateway(
 def _check_gateway_certificate(certificates: Path) -> None:
     needed = Path(files_of(certificates, GATEWAY_CERTIFICATE).cert)
     if not needed.exists():
+        command = drover_command("certs init", str(certificates), options=["--renew"])
         raise ClusterError(
-            f"{needed} does not exist, and the gateway needs it: `drover certs init {certificates}"
-            " --renew` issues it, or start without a gateway (--gateways 0)"
+            f"{needed} does not exist, and the gateway needs it: `{command}`"
+            " issues it, or start without a gateway (--gateways 0)"
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 
+from drover.model.command_lines import drover_command
 from drover.security.certificates import TlsFiles, names_of
 
 TIMEOUT_S = 3.0
@@ -159,10 +160,11 @@ def _untrusted(address: str, files: TlsFiles, error: ssl.SSLCertVerificationErro
         names = names_of(shown)
         more = ", …" if len(names) > _NAMED_MAX else ""
         host = _split(address)[0]
+        command = drover_command("certs init", "DIR", options=["--renew", "--host", host])
         return Refusal(
             f"presents a certificate for {', '.join(names[:_NAMED_MAX])}{more}, not for {host}",
             "use an address that it covers, or reissue it for this one too, with your own CA or by"
-            f" `drover certs init DIR --renew --host {host}`",
+            f" `{command}`",
         )
     issuer = shown.issuer.rfc4514_string() or "unnamed"
     return Refusal(

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from drover.errors import InvalidArgumentError, Reason
+from drover.model.command_lines import drover_command
 from drover.security.renewed import Renewed
 
 #: Reading a service's certificate logs a warning if it expires within this time.
@@ -218,11 +219,12 @@ def _missing_hosts_text(certificate: Certificate, missing: Mapping[str, str]) ->
     named = ", ".join(certificate.hosts[:_NAMED_MAX]) or "no host"
     more = ", …" if len(certificate.hosts) > _NAMED_MAX else ""
     hosts = list(dict.fromkeys(missing.values()))
-    options = " ".join(f"--host {host}" for host in hosts)
+    options = [word for host in hosts for word in ("--host", host)]
+    command = drover_command("certs init", "DIR", options=["--renew", *options])
     return (
         f"is valid for {named}{more}, not for {' and '.join(hosts)}, which this service advertises"
-        f" ({', '.join(missing)}): issue a certificate for it too (`drover certs init DIR --renew"
-        f" {options}`, or by your authority), or advertise a host of the certificate"
+        f" ({', '.join(missing)}): issue a certificate for it too (`{command}`, or by"
+        " your authority), or advertise a host of the certificate"
     )
 
 

@@ -9,7 +9,8 @@ from functools import cache
 from drover.cli.output.remains import statements_of
 from drover.client import ConnectClient
 from drover.errors import DroverError
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover.model.command_lines import drover_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.rights import role_of
 from drover_gateway.console.rows import Row, State
 

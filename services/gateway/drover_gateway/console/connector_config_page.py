@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.command_lines import drover_command
 from drover.model.secrets import is_mask
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.frame import commands
 from drover_gateway.console.html import Html, join, tag
 

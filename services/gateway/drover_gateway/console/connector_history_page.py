@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.connectors import target_state
 from drover.codec.common import decode_timestamp
+from drover.model.command_lines import drover_command
 from drover.model.secrets import is_mask
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import form_value, time_html
 from drover_gateway.console.frame import CONNECTOR, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.offset_moves import move_text
 from drover.cli.output.times import iso_time
+from drover.model.command_lines import drover_command
 from drover_gateway.console.actions import RESUME, STOP, Action
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag

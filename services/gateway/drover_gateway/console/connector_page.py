@@ -8,9 +8,10 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.activities import step_text
 from drover.codec.common import decode_timestamp
 from drover.codec.failures import decode_failures
+from drover.model.command_lines import drover_command
 from drover.model.failures import cause_in
 from drover_gateway.console.actions import ACTIONS, offered
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import CONFIRM, form_value, time_html
 from drover_gateway.console.frame import CONNECTORS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
 from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.command_lines import drover_command
 from drover.model.letter_states import LetterState, StatesNow
-from drover_gateway.console.command_lines import drover_command
 from drover_gateway.console.frame import Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.json_texts import document_of, indented

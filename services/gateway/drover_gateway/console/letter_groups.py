@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 from drover.api.common.v1.repairs_pb2 import DeadLetterRepair
 from drover.api.common.v1.topics_pb2 import TopicRecord
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.command_lines import drover_command
 from drover.model.dead_letters import CONNECTOR_HEADER, HEADER_PREFIX, REPAIR_HEADER
 from drover.model.letter_states import LetterState, StatesNow
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.frame import DEAD_LETTERS
 from drover_gateway.console.http import Form, PageError
 

@@ -5,8 +5,9 @@ from urllib.parse import urlencode
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.loggers import levels_of
+from drover.model.command_lines import drover_command
 from drover_gateway.console.audit_page import AuditFilters
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import LOGGERS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag

@@ -8,7 +8,8 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.plugin_examples import example_of
 from drover.cli.output.plugin_pairs import pair_lines, pairs_of
 from drover.codec.connect import decode_connector_type
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover.model.command_lines import drover_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import NEW_CONNECTOR, Visit, commands
 from drover_gateway.console.html import Html, Node, join, tag

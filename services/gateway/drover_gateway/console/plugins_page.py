@@ -7,7 +7,8 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.output.plugin_pairs import guarantees
 from drover.codec.connect import decode_connector_type
 from drover.errors import DroverError
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover.model.command_lines import drover_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.connectors_page import time_html
 from drover_gateway.console.frame import PLUGIN, PLUGINS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag

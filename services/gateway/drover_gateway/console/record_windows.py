@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 from drover.api.common.v1.topics_pb2 import ReadPosition, RecordQuery
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.command_lines import drover_command
 from drover.transform.exact_texts import first_ms_of
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.frame import LIVE, TOPIC
 from drover_gateway.console.http import Form, PageError
 

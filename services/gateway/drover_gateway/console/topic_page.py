@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from drover.api.common.v1.topics_pb2 import PartitionBounds, TopicDescription, TopicRecord
 from drover.errors import DroverError, InvalidArgumentError, PermissionDeniedError
-from drover_gateway.console.command_lines import drover_command
+from drover.model.command_lines import drover_command
 from drover_gateway.console.frame import TOPIC, TOPICS, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.json_texts import document_of, indented, kind_of

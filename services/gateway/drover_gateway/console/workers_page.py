@@ -9,7 +9,8 @@ from drover.cli.output.connectors import worker_health
 from drover.cli.output.times import span_text
 from drover.cli.output.workers import size_text
 from drover.codec.common import decode_duration
-from drover_gateway.console.command_lines import drover_command, grpc_command
+from drover.model.command_lines import drover_command
+from drover_gateway.console.command_lines import grpc_command
 from drover_gateway.console.frame import CONNECTOR, REBALANCES, WORKERS, Visit, commands, notice
 from drover_gateway.console.html import Html, Node, join, tag
 from drover_gateway.console.rows import Filters

@@ -24,6 +24,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
+from drover.model.command_lines import drover_command
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.group import LeavingMember, MemberAssignment
 from drover.model.offsets import CommittedOffset, OffsetsChange, TopicPartition
@@ -462,10 +463,11 @@ def _nothing_to_adopt(
         return FailedPreconditionError(Reason.OFFSETS_REFUSED, text)
     named = ", ".join(f"{each.topic}-{each.partition}" for each in untraced[:_NAMED_MAX])
     more = f" and {len(untraced) - _NAMED_MAX} more" if len(untraced) > _NAMED_MAX else ""
+    command = drover_command("connector offsets", connector, options=["-f", "FILE"])
     text = (
         f"the output of {connector} does not show how far it was written from {named}{more}; "
-        "nothing was changed. Find the next offsets to write, and commit them (drover connector "
-        f"offsets {connector} -f FILE), or start as configured (--reset)"
+        "nothing was changed. Find the next offsets to write, and commit them "
+        f"({command}), or start as configured (--reset)"
     )
     return FailedPreconditionError(Reason.OFFSETS_LOST, text)
 

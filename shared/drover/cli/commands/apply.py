@@ -30,6 +30,7 @@ from drover.cli.output.connectors import target_state
 from drover.cli.warnings import print_file_warnings, print_refused, print_warnings
 from drover.client import ConnectClient
 from drover.errors import DroverError
+from drover.model.command_lines import drover_command
 from drover.model.config import TargetState
 
 #: The commands that lead to a target state.
@@ -188,7 +189,7 @@ def _warn_of_state(definition: Definition, now: str | None) -> None:
         name, wanted = definition.name, definition.initial_state
         warn(
             f"{definition.place}: the state is {wanted}, and {name} is {now}: "
-            f"`drover connector {_VERBS[wanted]} {name}` changes it"
+            f"`{drover_command(f'connector {_VERBS[wanted]}', name)}` changes it"
         )
 
 

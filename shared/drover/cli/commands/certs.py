@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from drover.cli.console import EXIT_USAGE, CliError, say
+from drover.model.command_lines import drover_command
 from drover.security.development_ca import (
     ACCESS_FILE,
     NAMES,
@@ -53,4 +54,5 @@ def init(
     say(f"{'renewed' if renew else 'made'} {names} in {directory}, valid for {days} days")
     if not renew:
         say(f"{directory / ACCESS_FILE} grants the roles")
-        say(f"try: drover up --certs {directory}")
+        command = drover_command("up", options=["--certs", str(directory)])
+        say(f"try: {command}")

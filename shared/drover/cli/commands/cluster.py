@@ -69,6 +69,7 @@ from drover.local.state import (
     read_state,
 )
 from drover.local.supervisor import Supervisor, run_until_signal
+from drover.model.command_lines import drover_command
 from drover.model.sizes import size_text
 from drover.security.development_ca import CA_FILE, files_of, keep_certificates
 
@@ -215,7 +216,8 @@ def up(
     try:
         asyncio.run(run_until_signal(supervisor, partial(_print_up, output, options, supervisor)))
     except StartTimeoutError as error:
-        raise CliError(f"{error}; `drover up --timeout {2 * timeout_s:g}` waits longer") from None
+        command = drover_command("up", options=["--timeout", f"{2 * timeout_s:g}"])
+        raise CliError(f"{error}; `{command}` waits longer") from None
     finally:
         unregister(directory.absolute())
     if output is not Output.TABLE:
@@ -282,9 +284,8 @@ def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | N
     """The directory of certificates, created if --tls needs it; None for plaintext."""
     if given is not None:
         if not (given / CA_FILE).exists():
-            raise ClusterError(
-                f"{given} has no certificates: `drover certs init {given}` makes them"
-            )
+            command = drover_command("certs init", str(given))
+            raise ClusterError(f"{given} has no certificates: `{command}` makes them")
         return given.absolute()
     if not tls:
         return None

@@ -54,6 +54,7 @@ from drover.cli.warnings import end_refused, print_file_warnings, print_warnings
 from drover.client import ConnectClient
 from drover.clock import SystemClock
 from drover.errors import DroverError, InvalidArgumentError, UnavailableError
+from drover.model.command_lines import drover_command
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
@@ -289,7 +290,9 @@ def _restart_one(
     say(plain(f"restarted the connector object of {name}, not its tasks"))
     if failed:
         which = f"task {failed[0]} is" if len(failed) == 1 else f"{len(failed)} tasks are"
-        command = f"drover connector restart {name} --include-tasks --only-failed"
+        command = drover_command(
+            "connector restart", name, options=["--include-tasks", "--only-failed"]
+        )
         say(plain(f"{which} still FAILED; to restart: {command}"))
 
 

@@ -12,6 +12,7 @@ from drover.cli.definitions import DefinitionError, read_definition
 from drover.cli.output.plans import schema_lines
 from drover.cli.warnings import end_refused, print_file_warnings
 from drover.errors import InvalidArgumentError
+from drover.model.command_lines import drover_command
 
 
 def plan(
@@ -42,7 +43,8 @@ def plan(
         say(plain(note))
     say(f"plan {found.plan_hash}")
     if found.changes:
-        say(plain(f"drover connector apply -f {file} --plan {found.plan_hash}"))
+        options = ["-f", str(file), "--plan", found.plan_hash]
+        say(plain(drover_command("connector apply", options=options)))
 
 
 def _step(name: str, found: pb.PlanConnectorConfigResponse) -> PlannedChange:

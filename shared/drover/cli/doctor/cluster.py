@@ -27,6 +27,7 @@ from drover.local.cluster import GATEWAY
 from drover.local.health import open_channel
 from drover.local.state import ClusterState
 from drover.local.tls_check import shown_certificate, why_refused
+from drover.model.command_lines import drover_command
 from drover.model.failures import IN_QUARANTINE, FailureCause, cause_in
 from drover.security.certificates import Certificate, read_certificate
 from drover.security.development_ca import SERVICE, files_of
@@ -314,8 +315,8 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 "connectors",
                 Level.ERROR,
                 f"FAILED, or with FAILED tasks: {_named(failed)}",
-                f"`drover connector status {failed[0]}` shows the cause and the time of the next"
-                " retry",
+                f"`{drover_command('connector status', failed[0])}` shows the cause and the time"
+                " of the next retry",
             )
         )
     if waiting:
@@ -333,8 +334,8 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 "connectors",
                 Level.WARNING,
                 f"task {task.task} of {name} {note}",
-                f"`drover connector status {name}` shows the retries; they end when the system"
-                " answers",
+                f"`{drover_command('connector status', name)}` shows the retries; they end when the"
+                " system answers",
             )
         )
     for name, task in slow[:_NAMED_MAX]:
@@ -343,7 +344,7 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 "connectors",
                 Level.WARNING,
                 f"task {task.task} of {name} has been {doing_cell(task, now_ms)}",
-                f"`drover connector describe {name}` shows where its code is",
+                f"`{drover_command('connector describe', name)}` shows where its code is",
             )
         )
     for name, note in process_changes[:_NAMED_MAX]:
@@ -367,7 +368,7 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
                 "connectors",
                 Level.WARNING,
                 f"{name}: {note}",
-                f"`drover connector describe {name}` shows the last failures",
+                f"`{drover_command('connector describe', name)}` shows the last failures",
             )
         )
     left_out = len(again[_NAMED_MAX:]) + len(retrying[_NAMED_MAX:]) + len(slow[_NAMED_MAX:])
@@ -393,7 +394,8 @@ def quarantine_finding(status: pb.ConnectorStatus) -> Finding | None:
         Level.WARNING,
         causes[0],
         "its code or a library ends the engine process: change its config or update the plugin;"
-        f" `drover connector restart {status.name}` lets it return to the shared engine",
+        f" `{drover_command('connector restart', status.name)}` lets it return to the shared"
+        " engine",
     )
 
 

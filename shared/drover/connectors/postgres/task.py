@@ -133,7 +133,7 @@ class PostgresCdcSourceTask(SourceTask):
         if position.keys() - POSITION_KEYS:
             raise ServerError(
                 f"the offset of {self._server} was written by another connector: drover connector "
-                f"offsets {context.task.connector} --reset reads all tables again"
+                "offsets NAME --reset reads all tables again"
             )
         points, self._begun = committed_points(context.offsets(), self._server[POSITION])
         with translated_errors(self._address, "preparing"), self._address.connected() as connection:
@@ -252,8 +252,8 @@ class PostgresCdcSourceTask(SourceTask):
 
     def _how_to_read_again(self) -> str:
         return (
-            f"To read all tables again: drover connector offsets {self._context.task.connector} "
-            f"--reset, or {SNAPSHOT_MODE}={WHEN_NEEDED}"
+            "To read all tables again: drover connector offsets NAME --reset, or "
+            f"{SNAPSHOT_MODE}={WHEN_NEEDED}"
         )
 
     def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from drover.errors import DroverError, FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.claims import TaskSet
+from drover.model.command_lines import drover_command
 from drover.model.config import (
     CONSUMER_GROUP_SETTING,
     OFFSETS_TOPIC_SETTING,
@@ -91,6 +92,6 @@ class OffsetRequests:
             return None
         text = (
             f"connector {name!r} is not stopped ({state}, tasks: {task_count}): stop it "
-            f"(drover connector stop {name}), change its offsets, then resume it"
+            f"({drover_command('connector stop', name)}), change its offsets, then resume it"
         )
         return FailedPreconditionError(Reason.CONNECTOR_NOT_STOPPED, text)

@@ -14,6 +14,7 @@ from drover.connector.offsets import SinkOffset, parse_sink_offsets, sink_offset
 from drover.connector.settings import AUTO_OFFSET_RESET, LATEST, NONE
 from drover.dataplane.plane import PartitionKey
 from drover.errors import FailedPreconditionError, Reason
+from drover.model.command_lines import drover_command
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import SinkOffsetError, parse_partition
 from drover.model.sink_outputs import (
@@ -207,9 +208,13 @@ def lost_offsets(
         Reason.OFFSETS_LOST,
         f"committed offsets of {connector} were lost ({named}{more}). Nothing was written: without "
         "offsets, records would be written again or output would be removed. Stop the connector, "
-        f"then continue behind its output (drover connector offsets {connector} --adopt), or keep "
-        f"the output and start as configured (drover connector offsets {connector} --reset)",
+        f"then continue behind its output ({_offsets_command(connector, '--adopt')}), or keep "
+        f"the output and start as configured ({_offsets_command(connector, '--reset')})",
     )
+
+
+def _offsets_command(connector: str, option: str) -> str:
+    return drover_command("connector offsets", connector, options=[option])
 
 
 def _facts(mark: OutputMark | None, traced: int | None) -> list[str]:
