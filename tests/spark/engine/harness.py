@@ -5,8 +5,9 @@ Claims and offsets are in an embedded store; topics are in it too, or on Kafka.
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
@@ -15,7 +16,7 @@ from drover.codec.coordinator import decode_task_offsets, encode_offset
 from drover.dataplane.store import EmbeddedStore
 from drover.log.storage import EmbeddedStorage, Storage
 from drover.model.ids import TaskId, Term
-from drover.model.offsets import CommitOutcome
+from drover.model.offsets import CommitOutcome, CommittedOffset
 from drover_worker.engine.settings import EngineLimits, EngineSettings
 from drover_worker.shell.engine_child import write_to_stderr
 from drover_worker.shell.engine_supervisor import EngineExit, EngineSupervisor
@@ -57,9 +58,14 @@ class Harness:
         plugin_modules: str = PLUGINS,
         spark_master: str = "local[2]",
         exactly_once: bool = False,
+        offsets_of: Callable[[str], Sequence[CommittedOffset]] | None = None,
     ) -> None:
+        """``offsets_of`` has the committed offsets of a connector, which sources that deliver
+        exactly once to Kafka write themselves; without it they are in the embedded store.
+        """
         self.directory = directory
         self.store = EmbeddedStore(directory / "data.db")
+        self._offsets_of = offsets_of or self.store.fetch_offsets
         self.reports: list[engine_pb2.EngineReport] = []
         self.exits: list[EngineExit] = []
         #: How many exits were caused by tests.
@@ -141,7 +147,7 @@ class Harness:
             connector_config=connector_config(name, **config),
             task_config=own_config or {},
             claim=encode_term(claim),
-            offsets=[encode_offset(each) for each in self.store.fetch_offsets(name)],
+            offsets=[encode_offset(each) for each in self._offsets_of(name)],
             paused=paused,
             run_id=next(self._run_ids),
         )
@@ -213,7 +219,10 @@ class Harness:
         return len(self._waiting_commits)
 
     def _take_report(self, report: engine_pb2.EngineReport) -> None:
-        if report.WhichOneof("report") != "commit_offsets":
+        kind = report.WhichOneof("report")
+        if kind == "fetch_offsets":
+            self._run_beside(self._answer_fetch(report))
+        elif kind != "commit_offsets":
             self.reports.append(report)
         elif self.coordinator_there:
             self._answer_commit(report)
@@ -228,9 +237,18 @@ class Harness:
                 outcome=_OUTCOMES[result.outcome], message=result.message
             ),
         )
-        sending = asyncio.create_task(self.supervisor.send(command))
-        self._tasks.add(sending)
-        sending.add_done_callback(self._tasks.discard)
+        self._run_beside(self.supervisor.send(command))
+
+    async def _answer_fetch(self, report: engine_pb2.EngineReport) -> None:
+        found = await asyncio.to_thread(self._offsets_of, report.fetch_offsets.connector)
+        offsets = engine_pb2.FetchedOffsets(offsets=[encode_offset(each) for each in found])
+        command = engine_pb2.EngineCommand(call_id=report.call_id, fetched_offsets=offsets)
+        await self.supervisor.send(command)
+
+    def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        running = asyncio.create_task(work)
+        self._tasks.add(running)
+        running.add_done_callback(self._tasks.discard)
 
 
 def connector_config(name: str, **config: str) -> dict[str, str]:
