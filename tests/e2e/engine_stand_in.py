@@ -76,6 +76,11 @@ def main() -> int:
         elif todo == "replace":
             report.call_id = 0
             report.replacement_requested.reason = argument
+        elif todo in ("delay", "start"):
+            report.done.SetInParent()
+            delayed = engine_pb2.StartDelayed(reason=argument)
+            news = {"start_delayed": delayed} if todo == "delay" else {"ready": ready}
+            framing.send(sock, engine_pb2.EngineReport(**news))
         elif todo == "report":
             report.done.SetInParent()
             lost = engine_pb2.ConnectorFailed(connector=argument)

@@ -268,6 +268,15 @@ async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     await supervisor.close()
 
 
+async def test_an_engine_that_waits_to_start_says_why_until_it_is_ready(
+    engine: Supervised,
+) -> None:
+    await engine.tell("delay", "it waits for an executor")
+    assert engine.supervisor.stall == "the Spark engine is up, but it waits for an executor"
+    await engine.tell("start")
+    assert engine.supervisor.stall == ""
+
+
 async def test_an_engine_that_does_not_answer_is_told_and_replaced(engine: Supervised) -> None:
     supervisor = engine.supervisor
     supervisor._probe_every_s, supervisor._probe_timeout_s = 0.01, 2.0

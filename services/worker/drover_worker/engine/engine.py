@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from drover.errors import DroverError
 from drover.java_plugins.allowed import allowed_classes
 from drover.model.ids import TaskId
 from drover_worker.engine.engine_figures import engine_figures
+from drover_worker.engine.executors import Executors
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.letter_requests import check_dead_letters, repair_dead_letters
 from drover_worker.engine.plugins import answers
@@ -102,6 +104,7 @@ class Engine:
         self._tools: TaskTools | None = None
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
+        self._executors: Executors | None = None
         self._commits: dict[int, Answer] = {}
         self._connectors = ConnectorRegistry(
             plugins,
@@ -120,8 +123,14 @@ class Engine:
         self._plane = plane
         self._plane_ready.set()
 
-    def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
+    def start_delayed(self, reason: str) -> None:
+        """Report why the engine cannot run jobs yet."""
+        delayed = engine_pb2.StartDelayed(reason=reason)
+        self._send(engine_pb2.EngineReport(start_delayed=delayed))
+
+    def spark_ready(self, spark: SparkSession, plane: DataPlane, executors: Executors) -> None:
         """Start to run tasks, including those the herder requested while Spark was starting."""
+        self._executors = executors
         # now, so that the first task does not pay for it
         plane.warm_up(spark)
         scheduler = Scheduler(
@@ -138,6 +147,7 @@ class Engine:
             limits=self._limits,
             send=self._send,
             is_spark_running=partial(spark_runs, spark),
+            without_executors_ms=lambda: executors.missing_since_ms,
             commits=self._commits,
             in_flight=self._in_flight,
             watch=self._watch,
@@ -495,6 +505,8 @@ class Engine:
             with_engine = spark_alive and now_s >= figures_due_s
             if with_engine:
                 figures_due_s = now_s + _FIGURES_EVERY_S
+            if spark_alive:
+                self._look_for_executors()
             self._report_progress(with_engine=with_engine)
             if spark_alive and self._spark_was_stopped():
                 spark_alive = False
@@ -502,6 +514,12 @@ class Engine:
 
     def _spark_was_stopped(self) -> bool:
         return self._tools is not None and self._tools.spark.sparkContext._jsc is None
+
+    def _look_for_executors(self) -> None:
+        if self._executors is None or not self._tools_ready.is_set():
+            return
+        with suppress(Exception):  # Spark may be about to end
+            self._executors.look()
 
     def _report_progress(self, *, with_engine: bool) -> None:
         report = engine_pb2.TaskProgress(entries=self._tasks.progress())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
+from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
 from drover.connector.catalogue import PluginRegistry
@@ -24,6 +25,7 @@ from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine.compacting import start_compaction
 from drover_worker.engine.engine import Engine, ValidateApart
+from drover_worker.engine.executors import Executors, why_not_started
 from drover_worker.engine.forked_processes import EndedForks, keep_connections_in_forks
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
@@ -40,6 +42,7 @@ from drover_worker.engine.settings import (
     IN_FLIGHT_VARIABLE,
     EngineSettings,
     ExitCode,
+    is_local_master,
 )
 
 log = structlog.get_logger(__name__)
@@ -130,12 +133,34 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
         if plane is None:
             plane = open_plane(settings, temporary)
             engine.topics_ready(plane)
-        engine.spark_ready(spark.session, plane)
+        if not _start_tasks(settings.spark_master, engine, spark.session, plane, stop):
+            spark.stop()
+            return None
         if isinstance(plane, EmbeddedPlane):
             start_compaction(plane.store, stop)
     except DroverError as error:
         raise EngineStartError(ExitCode.FAILED, error.message) from error
     return spark
+
+
+def _start_tasks(
+    master: str, engine: Engine, session: SparkSession, plane: DataPlane, stop: threading.Event
+) -> bool:
+    """Wait for an executor, then let the engine run tasks; False when ``stop`` was set first."""
+    remote = not is_local_master(master)
+    executors = Executors(session, master, remote=remote)
+    try:
+        if not executors.wait_for_first(stop, engine.start_delayed):
+            return False
+        engine.spark_ready(session, plane, executors)
+    except DroverError:
+        raise
+    except Exception as error:
+        if not remote:
+            raise
+        message = why_not_started(error, master)
+        raise EngineStartError(ExitCode.SPARK_NOT_STARTED, message) from error
+    return True
 
 
 def _exit_code_after(jvm_exit_code: int) -> ExitCode:

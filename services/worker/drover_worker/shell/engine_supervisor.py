@@ -161,6 +161,7 @@ class EngineSupervisor:
         self._ready = asyncio.Event()
         self._ready_report: engine_pb2.EngineReady | None = None
         self._start_failure = ""
+        self._start_delay = ""
         self._last_exit: EngineExit | None = None
         self._stop_requested = False
         self._closing = False
@@ -184,9 +185,11 @@ class EngineSupervisor:
 
     @property
     def stall(self) -> str:
-        """What is wrong with an engine that does not answer; empty while it answers."""
+        """What is wrong with an engine that does not answer, or why its start is delayed; empty for
+        others.
+        """
         if not self._probes_missed:
-            return ""
+            return self._start_delay
         waited_s = self._probes_missed * self._probe_timeout_s
         return (
             f"the engine has not answered for {waited_s:g} s: code of a connector holds its Python "
@@ -336,6 +339,7 @@ class EngineSupervisor:
             was_ready = self._ready.is_set()
             self._ready.clear()
             self._ready_report = None
+            self._start_delay = ""
         requested = self._stop_requested or self._closing
         kind = _kind_of(code, memory_kill_count() - kills_before, given_up=self._given_up)
         starved = kind is EndKind.MEMORY and not requested
@@ -398,7 +402,11 @@ class EngineSupervisor:
             if kind == "failure":
                 self._start_failure = report.failure.message
                 return
+            if kind == "start_delayed":
+                self._start_delay = f"the Spark engine is up, but {report.start_delayed.reason}"
+                return
             if kind == "ready":
+                self._start_delay = ""
                 self._state = EngineState.READY
                 self._ready_report = report.ready
                 self._ready.set()

@@ -21,6 +21,7 @@ _STEPS = {
     activity_pb2.TASK_STEP_PAUSED: "paused",
     activity_pb2.TASK_STEP_QUEUED: "waiting for a thread",
     activity_pb2.TASK_STEP_NOTIFYING: "in committed() or idle()",
+    activity_pb2.TASK_STEP_WAITING_FOR_EXECUTORS: "waiting for executors",
 }
 #: Steps in which a plugin or an external system works. From this duration on they are a warning.
 _WORKING = frozenset(
@@ -82,6 +83,11 @@ def task_notes(task: pb.TaskState, now_ms: int) -> Iterator[str]:
         yield _retry_note(activity.retry, now_ms)
     if activity.HasField("snapshot"):
         yield _snapshot_note(activity.snapshot)
+    if activity.step == activity_pb2.TASK_STEP_WAITING_FOR_EXECUTORS:
+        yield (
+            "waits for executors: the Spark cluster has no free core or memory for the worker's"
+            " application"
+        )
     if activity.stack and is_slow(task, now_ms):
         calls = "\n".join(f"  {line}" for line in activity.stack.splitlines())
         yield f"has been {doing_cell(task, now_ms)}, in:\n{calls}"

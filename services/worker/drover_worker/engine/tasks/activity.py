@@ -42,8 +42,10 @@ class TaskActivity:
     a whole, so a reader sees at worst the step before.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, job_step: Step | None = None) -> None:
+        """``job_step`` is the step that runs Spark jobs."""
         self._clock = clock
+        self._job_step = job_step
         self._step = (Step.STARTING, clock.now_ms())
         #: Since when there are no records; None while there are.
         self._idle_since_ms: int | None = None
@@ -126,9 +128,15 @@ class TaskActivity:
         thread_id = self._thread_id
         return "" if thread_id is None else stack_of(thread_id)
 
-    def encode(self) -> activity_pb2.TaskActivity:
-        """The activity as a message."""
+    def encode(self, *, without_executors_ms: int | None = None) -> activity_pb2.TaskActivity:
+        """The activity as a message.
+
+        ``without_executors_ms`` is since when there are no executors for the task's Spark jobs, in
+        milliseconds since the epoch; None while there are.
+        """
         step, since_ms = self._shown_step()
+        if step is self._job_step and without_executors_ms is not None:
+            step, since_ms = Step.WAITING_FOR_EXECUTORS, max(since_ms, without_executors_ms)
         message = activity_pb2.TaskActivity(
             step=STEPS.encode(step),
             step_time=encode_timestamp(since_ms),

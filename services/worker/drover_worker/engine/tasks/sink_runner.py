@@ -244,6 +244,7 @@ class SinkRunner(TaskRunner):
     def _note_restored(self, instruction: instructions.NoteRestored) -> None:
         self._figures.report(_RESTORED, instruction.total_count)
 
+    _JOB_STEP = Step.WRITING
     _STEPS: ClassVar[Mapping[type[Any], Step]] = {
         instructions.StopInstance: Step.STARTING,
         instructions.WriteBatch: Step.WRITING,

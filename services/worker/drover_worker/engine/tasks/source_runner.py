@@ -314,6 +314,7 @@ class SourceRunner(TaskRunner):
     def _note_snapshot(self, instruction: instructions.NoteSnapshot) -> None:
         self._activity.batch_written(instruction.snapshot, instruction.record_count)
 
+    _JOB_STEP = Step.CONVERTING
     _STEPS: ClassVar[Mapping[type[Any], Step]] = {
         instructions.StopInstance: Step.STARTING,
         instructions.Notify: Step.NOTIFYING,

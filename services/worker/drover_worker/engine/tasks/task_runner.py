@@ -106,6 +106,8 @@ class TaskTools:
     is_spark_running: Callable[[], bool]
     #: Receivers of the answers to commits, by call id.
     commits: dict[int, Answer]
+    #: Since when Spark has no executors, in milliseconds since the epoch; None while it has.
+    without_executors_ms: Callable[[], int | None] = lambda: None
     in_flight: InFlight = field(default_factory=InFlight)
     watch: ProcessWatch = field(default_factory=ProcessWatch)
     #: Runs small passes of several tasks in one job; None gives each pass its own job.
@@ -126,6 +128,8 @@ class TaskRunner(ABC):
     _OWN_EXECUTIONS: ClassVar[Mapping[type[Any], Execution]] = {}
     #: The step that an operation begins.
     _STEPS: ClassVar[Mapping[type[Any], Step]] = {}
+    #: The step that runs Spark jobs.
+    _JOB_STEP: ClassVar[Step]
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
         self.spec = spec
@@ -142,7 +146,7 @@ class TaskRunner(ABC):
         self._deadline_limit_ms = 0
         self._times = TaskTimes()
         self._progress = RunProgress(self._times)
-        self._activity = TaskActivity(tools.clock)
+        self._activity = TaskActivity(tools.clock, self._JOB_STEP)
         #: The plugin's own figures.
         self._figures = TaskFigures()
         #: When a stop ends to wait, as time.monotonic().
@@ -287,7 +291,7 @@ class TaskRunner(ABC):
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """The task's progress, if it changed since the last call."""
-        activity = self._activity.encode()
+        activity = self._activity.encode(without_executors_ms=self._tools.without_executors_ms())
         activity.process_change = self._tools.watch.note_of(self.spec.task.connector)
         return self._progress.report(
             self.spec.task, self.spec.run_id, self._figures.values(), activity
