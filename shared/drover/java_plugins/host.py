@@ -41,6 +41,11 @@ _NO_MEMORY = re.compile(
     r"Could not reserve enough space|insufficient memory|Cannot allocate memory"
     r"|Invalid maximum heap size|exceeds the maximum representable size"
 )
+#: Limits of the worker for calls of plugins, with their defaults in milliseconds.
+CALL_LIMIT = ("DROVER_PLUGIN_CALL_TIMEOUT_MS", 30_000)
+POLL_LIMIT = ("DROVER_PLUGIN_POLL_TIMEOUT_MS", 60_000)
+#: A call ends before the engine abandons it: only the call knows the plugin's method.
+_LIMIT_SHARE = 0.9
 _START_S = 120.0
 _STOP_S = 3.0
 _LAST_LINES = 30
@@ -111,6 +116,30 @@ def check_runnable(plugin: str, java_class: str, environ: Mapping[str, str] = os
         ) from error
 
 
+def limit_s(limit: tuple[str, int], environ: Mapping[str, str] = os.environ) -> float:
+    """How many seconds a call of a plugin may take, by CALL_LIMIT or POLL_LIMIT."""
+    variable, default_ms = limit
+    text = environ.get(variable, "")
+    return (int(text) if text.isdecimal() else default_ms) / 1_000 * _LIMIT_SHARE
+
+
+def hang_message(method: str, java_class: str, plugin: str, *, seconds: float, limit: str) -> str:
+    """The message for a plugin's method that does not return.
+
+    Args:
+        method: What does not return.
+        java_class: The plugin's class.
+        plugin: The plugin.
+        seconds: For how long.
+        limit: The setting that limits it.
+    """
+    return (
+        f"{method} of {java_class} ({plugin}) has not returned for {seconds:.0f} s: check the "
+        f"system that it waits for and the plugin's own timeouts, or raise {limit}. A restart runs "
+        "in a new JVM"
+    )
+
+
 def describing_jvm() -> JavaHost:
     """The JVM that asks plugins for their settings and lets them validate configs.
 
@@ -144,6 +173,7 @@ class Host:
         """
         self._plugins = plugins
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._is_retired = False
         self._heap_mib = _heap_mib()
         java, jars = find_java(), host_jars()
         self._folder = _new_folder()
@@ -164,6 +194,15 @@ class Host:
     def is_running(self) -> bool:
         """Whether the JVM runs."""
         return self._process.poll() is None
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it gets no further tasks and connectors, and ends with its last user."""
+        return self._is_retired
+
+    def retire(self) -> None:
+        """Give it no further tasks and connectors: a call hangs in it, and Java ends no thread."""
+        self._is_retired = True
 
     @property
     def process_id(self) -> int:
@@ -331,6 +370,8 @@ class Hosts:
         self._lock = threading.Lock()
         self._starting: dict[_Key, threading.Lock] = {}
         self._hosts: dict[_Key, _Shared] = {}
+        #: Retired hosts that have users.
+        self._retired: set[_Shared] = set()
 
     def use(self, plugins: Plugins, owner: str = "") -> Lease:
         """Use the running host of these plugins; starts one if there is none.
@@ -348,7 +389,10 @@ class Hosts:
         with starting:
             with self._lock:
                 found = self._hosts.get(key)
-                if found is not None and found.host.is_running:
+                if found is not None and found.host.is_retired and found.use_count:
+                    self._retired.add(self._hosts.pop(key))
+                    found = None
+                if found is not None and found.host.is_running and not found.host.is_retired:
                     return self._lease(key, found)
             if found is not None:
                 found.host.stop()
@@ -363,19 +407,20 @@ class Hosts:
             shared.use_count -= 1
             if shared.use_count:
                 return
-            is_own = bool(key[1])
-            if not is_own:
+            is_done = bool(key[1]) or shared.host.is_retired
+            if not is_done:
                 shared.end = threading.Timer(self._linger_s, self._end_unused, (key, shared))
                 shared.end.daemon = True
                 shared.end.start()
-        if is_own:
+        if is_done:
             self._end_unused(key, shared)
 
     def stop(self) -> None:
         """Stop all hosts."""
         with self._lock:
-            shared = list(self._hosts.values())
+            shared = [*self._hosts.values(), *self._retired]
             self._hosts.clear()
+            self._retired.clear()
         for each in shared:
             if each.end is not None:
                 each.end.cancel()
@@ -392,6 +437,7 @@ class Hosts:
         with self._lock:
             if shared.use_count:
                 return
+            self._retired.discard(shared)
             if self._hosts.get(key) is shared:
                 del self._hosts[key]
         shared.host.stop()

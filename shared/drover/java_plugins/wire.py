@@ -109,6 +109,10 @@ class JavaCallError(Exception):
         return type(self), (str(self), *own)
 
 
+class JavaCallHangsError(Exception):
+    """A plugin did not return in time; its call continues in the host."""
+
+
 class JavaHostEndedError(Exception):
     """The JVM of a Java plugin has ended; the message has the reason and its last lines.
 
@@ -135,7 +139,15 @@ class Address:
             JavaCallError: The plugin raised an exception.
             JavaHostEndedError: The host has ended.
         """
-        with closing(Conversation(self)) as conversation:
+        return self.call_within(None, name, **arguments)
+
+    def call_within(self, limit_s: float | None, name: str, **arguments: Any) -> dict[str, Any]:
+        """As ``call``, for a call that executes a method of the plugin.
+
+        Raises:
+            JavaCallHangsError: It did not return within ``limit_s`` seconds.
+        """
+        with closing(Conversation(self, limit_s)) as conversation:
             return conversation.call(name, **arguments)
 
     def fetch(self, run: int, batch: int, part: int, parts: int) -> Iterator[pa.RecordBatch]:
@@ -190,8 +202,8 @@ class Address:
 class Conversation:
     """A connection to a host; for one thread."""
 
-    def __init__(self, address: Address) -> None:
-        """Connect.
+    def __init__(self, address: Address, limit_s: float | None = None) -> None:
+        """Connect. With a limit, an answer is received within so many seconds.
 
         Raises:
             JavaHostEndedError: The host has ended.
@@ -203,6 +215,7 @@ class Conversation:
         except OSError:
             self._socket.close()
             raise address.ended() from None
+        self._socket.settimeout(limit_s)
         self._stream = self._socket.makefile("rb", buffering=1 << 16)
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
@@ -249,6 +262,8 @@ class Conversation:
         try:
             send()
             line = self._stream.readline()
+        except TimeoutError:
+            raise JavaCallHangsError from None
         except OSError:
             raise self._address.ended() from None
         if not line.endswith(b"\n"):

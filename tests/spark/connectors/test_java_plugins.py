@@ -17,7 +17,7 @@ from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
 from drover.errors import Reason, UnavailableError
 from drover.java_plugins.catalogue import JavaClass, Kind
-from drover.java_plugins.host import HOSTS, Hosts, JavaHostError, Plugins
+from drover.java_plugins.host import CALL_LIMIT, HOSTS, Hosts, JavaHostError, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
 from tests.support import compiled_plugins
 from tests.support.compiled_plugins import java_host
@@ -48,7 +48,9 @@ def hosts() -> Iterator[None]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CALL_LIMIT[0], "600000")  # the first call of a JVM on a busy machine is slow
+        yield
     HOSTS.stop()
 
 
@@ -358,6 +360,17 @@ def test_a_java_sink_that_fails_is_reported_with_its_phase(
         kit.run(until=lambda: bool(lines(tmp_path / "trace", "put")))
         assert not kit.committed
         return
+    with pytest.raises(TaskFailedError, match=words):
+        kit.run(until=lambda: False)
+    kit.stop()
+
+
+def test_a_java_source_whose_poll_hangs_fails_with_the_method_and_the_setting(
+    source_kit: MakeSource, numbers: type[Connector], tmp_path: Path
+) -> None:
+    settings = {"java.call.timeout.ms": "500"}
+    kit = source_kit(numbers, settings, **text(mode="hang in poll", trace=tmp_path / "trace"))
+    words = r"poll\(\) of org.acme.Behaviours\$Source .*has not returned.*java.call.timeout.ms"
     with pytest.raises(TaskFailedError, match=words):
         kit.run(until=lambda: False)
     kit.stop()

@@ -5,6 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.*;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
@@ -70,6 +71,11 @@ public class Behaviours {
         public void start(Map<String, String> given) {
             settings = given;
             misbehave(given.get("mode"), "connector start");
+            if (given.get("mode").equals("wait in connector start")) {
+                while (!Files.exists(Path.of(given.get("door")))) {
+                    LockSupport.parkNanos(10_000_000);
+                }
+            }
             noteOffset("start");
             if (given.get("mode").equals("reconfigure")) {
                 context().requestTaskReconfiguration();
@@ -78,13 +84,17 @@ public class Behaviours {
             }
         }
 
-        public void stop() {}
+        public void stop() {
+            misbehave(settings.get("mode"), "connector stop");
+            note(settings, "connector stop");
+        }
 
         public Class<? extends Task> taskClass() {
             return Numbers.class;
         }
 
         public List<Map<String, String>> taskConfigs(int count) {
+            misbehave(settings.get("mode"), "task configs");
             noteOffset("task configs");
             return List.of(settings);
         }
@@ -98,6 +108,19 @@ public class Behaviours {
         public boolean alterOffsets(Map<String, String> config, Map<Map<String, ?>, Map<String, ?>> offsets) {
             note(config, "alter " + offsets);
             return true;
+        }
+    }
+
+    /** Its tasks hang in their constructor. */
+    public static class Stuck extends Source {
+        public Class<? extends Task> taskClass() {
+            return StuckTask.class;
+        }
+    }
+
+    public static class StuckTask extends Numbers {
+        public StuckTask() {
+            hang();
         }
     }
 
@@ -122,7 +145,7 @@ public class Behaviours {
 
         public List<SourceRecord> poll() throws InterruptedException {
             misbehave(mode, "poll");
-            if (next >= 100) {
+            if (next >= 100 && !mode.equals("endless")) {
                 Thread.sleep(20);
                 return null;
             }
@@ -142,10 +165,12 @@ public class Behaviours {
         }
 
         public void commitRecord(SourceRecord record, RecordMetadata metadata) {
+            misbehave(mode, "commitRecord");
             note(settings, "ack " + record.key() + " " + metadata.topic());
         }
 
         public void commit() {
+            misbehave(mode, "commit");
             note(settings, "commit");
         }
 
@@ -200,6 +225,7 @@ public class Behaviours {
         }
 
         public void open(Collection<TopicPartition> partitions) {
+            misbehave(mode, "open");
             note(settings, "open " + partitions);
         }
 

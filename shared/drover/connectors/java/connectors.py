@@ -34,14 +34,31 @@ from drover.java_plugins.allowed import (
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.class_settings import settings_of
 from drover.java_plugins.describe import config_def, from_document, validate
-from drover.java_plugins.host import HOSTS, Host, Lease, describing_jvm, disposable
+from drover.java_plugins.host import (
+    CALL_LIMIT,
+    HOSTS,
+    Host,
+    Lease,
+    describing_jvm,
+    disposable,
+    hang_message,
+    limit_s,
+)
 from drover.java_plugins.places import plugin_home
-from drover.java_plugins.wire import JavaCallError, JavaHostEndedError
+from drover.java_plugins.wire import JavaCallError, JavaCallHangsError, JavaHostEndedError
 from drover.model.dead_letters import REPLAY
 from drover.policy.client_settings import OverridePolicy
 
 _EVENTS_WAIT_MS = 1_000
 _SUPPORTED = "SUPPORTED"
+#: The plugin's methods, by the calls of the host that execute them.
+_METHODS = {
+    "alter_offsets": "alterOffsets()",
+    "definition": "config()",
+    "start_connector": "start()",
+    "stop_connector": "stop()",
+    "task_configs": "taskConfigs()",
+}
 #: Settings of every connector, which Drover checks.
 _OF_DROVER = frozenset(
     {"name", "connector.class", "tasks.max", "topics", "topics.regex", "transforms", "predicates"}
@@ -261,8 +278,17 @@ def _texts(java_class: JavaClass, texts: Mapping[str, str | None]) -> dict[str, 
 
 
 def _called(java_class: JavaClass, host: Host, name: str, **arguments: Any) -> dict[str, Any]:
+    seconds = limit_s(CALL_LIMIT)
     try:
-        return host.call(name, **arguments)
+        return host.address.call_within(seconds, name, **arguments)
+    except JavaCallHangsError:
+        host.retire()
+        method = _METHODS.get(name, name)
+        raise JavaTaskError(
+            hang_message(
+                method, java_class.name, java_class.plugin, seconds=seconds, limit=CALL_LIMIT[0]
+            )
+        ) from None
     except JavaCallError as error:
         raise JavaTaskError(
             f"{name.replace('_', ' ')} of {java_class.name} ({java_class.plugin}) failed: {error}\n"

@@ -1,10 +1,11 @@
 """The settings that Drover adds to a Java plugin's own settings."""
 
-from drover.connector import ConfigDef, ConfigKey, ConfigType, OneOf
+from drover.connector import ConfigDef, ConfigKey, ConfigType, InRange, OneOf
 from drover.connector.settings import CONFIG_TEXTS
 
 ISOLATION = "java.isolation"
 OF_PLUGIN, OF_TASK = "plugin", "task"
+CALL_TIMEOUT_MS = "java.call.timeout.ms"
 PLUGIN_VERSION = "connector.plugin.version"
 
 JAVA_SETTINGS = ConfigDef(
@@ -18,6 +19,16 @@ JAVA_SETTINGS = ConfigDef(
         validator=OneOf(OF_PLUGIN, OF_TASK),
     ),
     ConfigKey(
+        CALL_TIMEOUT_MS,
+        ConfigType.LONG,
+        default=300_000,
+        group="Java",
+        documentation="How many milliseconds poll(), put(), preCommit() and other methods of a "
+        "running task may take. After that the task is FAILED, with the method and the place of "
+        "its thread. 0 means no limit, for a source whose poll() waits until there is data.",
+        validator=InRange(0, 2**31 - 1),
+    ),
+    ConfigKey(
         PLUGIN_VERSION,
         ConfigType.STRING,
         default=None,
@@ -27,4 +38,12 @@ JAVA_SETTINGS = ConfigDef(
     ),
 )
 
-__all__ = ["CONFIG_TEXTS", "ISOLATION", "JAVA_SETTINGS", "OF_PLUGIN", "OF_TASK", "PLUGIN_VERSION"]
+__all__ = [
+    "CALL_TIMEOUT_MS",
+    "CONFIG_TEXTS",
+    "ISOLATION",
+    "JAVA_SETTINGS",
+    "OF_PLUGIN",
+    "OF_TASK",
+    "PLUGIN_VERSION",
+]

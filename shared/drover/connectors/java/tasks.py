@@ -1,6 +1,7 @@
 """Tasks of Java plugins: they run in the host, in Kafka Connect's own loops."""
 
 import json
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +25,24 @@ from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS
 from drover.connector.task import TaskContext
 from drover.connectors.java.chain import hosted_config
 from drover.connectors.java.places import plugins_of
-from drover.connectors.java.settings import CONFIG_TEXTS, ISOLATION, OF_TASK
+from drover.connectors.java.settings import CALL_TIMEOUT_MS, CONFIG_TEXTS, ISOLATION, OF_TASK
 from drover.java_plugins.catalogue import JavaClass
-from drover.java_plugins.host import HOSTS, Host, Lease
+from drover.java_plugins.host import (
+    CALL_LIMIT,
+    HOSTS,
+    POLL_LIMIT,
+    Host,
+    Lease,
+    hang_message,
+    limit_s,
+)
 from drover.java_plugins.wire import (
     FETCH_DDL,
     FETCH_REJECTED_DDL,
     PUT_SCHEMA,
     Address,
     JavaCallError,
+    JavaCallHangsError,
 )
 
 #: How long a call waits in the host before it checks whether the task should stop.
@@ -65,8 +75,11 @@ class _Hosted:
         owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
         config = hosted_config(texts)
         config["connector.class"] = self.java_class.name
+        self._limit_ms: int = context.config[CALL_TIMEOUT_MS]
         self._lease = HOSTS.use(plugins_of(self.java_class, config), owner)
-        started = self._called(
+        started = self._called_within(
+            CALL_LIMIT,
+            "the constructor",
             call,
             connector=task.connector,
             task=task.task,
@@ -75,9 +88,13 @@ class _Hosted:
             **arguments,
         )
         self._run = started["run"]
+        start_s = limit_s(CALL_LIMIT)
+        until = time.monotonic() + start_s
         while not context.stopping():
             if self._called("await_start", run=self._run, wait_ms=_WAIT_MS)["started"]:
                 return
+            if time.monotonic() > until:
+                raise self._hanging("start()", start_s, CALL_LIMIT[0], self._stack())
 
     @property
     def _host(self) -> Host:
@@ -88,20 +105,53 @@ class _Hosted:
     def _address(self) -> Address:
         return self._host.address
 
-    def _called(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def _called(self, name: str, within_s: float | None = None, **arguments: Any) -> dict[str, Any]:
         """Call the host.
 
         Raises:
             JavaTaskError: The plugin failed.
+            JavaCallHangsError: It did not return within ``within_s`` seconds.
         """
         try:
-            return self._address.call(name, **arguments)
+            return self._address.call_within(within_s, name, **arguments)
         except JavaCallError as error:
             where = f"{error.phase}() of " if error.phase else ""
             raise JavaTaskError(
                 f"{where}{self.java_class.name} ({self.java_class.plugin}) failed: {error}\n"
                 f"{error.trace}"
             ) from error
+
+    def _called_within(
+        self, limit: tuple[str, int], method: str, name: str, **arguments: Any
+    ) -> dict[str, Any]:
+        """As ``_called``, for a call that executes a method of the plugin."""
+        seconds = limit_s(limit)
+        try:
+            return self._called(name, seconds, **arguments)
+        except JavaCallHangsError:
+            raise self._hanging(method, seconds, limit[0]) from None
+
+    def _check_duration(self, found: Mapping[str, Any]) -> None:
+        """Check how long the plugin's method takes that a response of the host names.
+
+        Raises:
+            JavaTaskError: Longer than it may.
+        """
+        if self._limit_ms and found["since_ms"] > self._limit_ms:
+            seconds = found["since_ms"] / 1_000
+            method = f"{found['phase']}()"
+            raise self._hanging(method, seconds, CALL_TIMEOUT_MS, self._stack())
+
+    def _stack(self) -> str:
+        """Where the thread of the task is."""
+        stack: str = self._called("stack", run=self._run)["stack"]
+        return stack
+
+    def _hanging(self, method: str, seconds: float, limit: str, stack: str = "") -> JavaTaskError:
+        self._host.retire()
+        of = self.java_class
+        message = hang_message(method, of.name, of.plugin, seconds=seconds, limit=limit)
+        return JavaTaskError(f"{message}; its thread is at\n{stack}" if stack else message)
 
     def stop(self) -> None:
         """Stop the plugin's task."""
@@ -155,6 +205,7 @@ class JavaSourceTask(_Hosted, SourceTask):
             bytes_max=min(config[BATCH_MAX_BYTES], _BATCH_BYTES_MAX),
         )
         if "batch" not in found:
+            self._check_duration(found)
             return None
         assert self._run is not None
         self._batches.append(found["batch"])
@@ -172,7 +223,9 @@ class JavaSourceTask(_Hosted, SourceTask):
     ) -> None:
         """See SourceTask."""
         del offsets
-        self._called("durable", run=self._run, batch=self._batches[0])
+        self._called_within(
+            POLL_LIMIT, "commitRecord()", "durable", run=self._run, batch=self._batches[0]
+        )
         self._batches.popleft()
 
 
@@ -241,6 +294,7 @@ class JavaSinkTask(_Hosted, SinkTask):
         found = self._called("progress", run=self._run, wait_ms=wait_ms)
         self._context.call_after(_IDLE_MS)
         if not found["done"]:
+            self._check_duration(found)
             return None
         rewinds = _offsets(found["rewinds"])
         late = []

@@ -2,7 +2,9 @@ package io.drover.host;
 
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.source.SourceTask;
 import org.apache.kafka.connect.source.SourceTaskContext;
@@ -54,13 +56,7 @@ final class HostedSourceTask extends SourceTask {
 
     @Override
     public List<SourceRecord> poll() throws InterruptedException {
-        try {
-            return phase.in("poll", plugin::poll);
-        } catch (RuntimeException | InterruptedException error) {
-            throw error;
-        } catch (Exception error) {
-            throw new org.apache.kafka.connect.errors.ConnectException(error);
-        }
+        return on("poll", plugin::poll);
     }
 
     @Override
@@ -77,10 +73,16 @@ final class HostedSourceTask extends SourceTask {
         current = null;
         if (done != null) {
             if (done.complete()) {
-                acknowledge(done);
+                on("commitRecord", () -> {
+                    acknowledge(done);
+                    return null;
+                });
             }
         } else if (producer.isDrained()) {
-            plugin.commit();
+            on("commit", () -> {
+                plugin.commit();
+                return null;
+            });
         }
     }
 
@@ -99,14 +101,22 @@ final class HostedSourceTask extends SourceTask {
 
     private void run(String what, Runnable call) {
         try {
-            phase.in(what, () -> {
+            on(what, () -> {
                 call.run();
                 return null;
             });
-        } catch (RuntimeException error) {
+        } catch (InterruptedException never) {
+            throw new ConnectException(never);
+        }
+    }
+
+    private <T> T on(String what, Callable<T> call) throws InterruptedException {
+        try {
+            return phase.in(what, call);
+        } catch (RuntimeException | InterruptedException error) {
             throw error;
         } catch (Exception error) {
-            throw new org.apache.kafka.connect.errors.ConnectException(error);
+            throw new ConnectException(error);
         }
     }
 }

@@ -1,11 +1,18 @@
 package io.drover.host;
 
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.concurrent.Callable;
 
 /** What a plugin is doing, for errors and status. */
 final class Phase {
     private volatile String name = "";
-    private volatile String failed = "";
+    /** A method of the plugin and what it threw. */
+    private record Failed(String name, Throwable error) {}
+
+    private static final int FAILED_MAX = 8;
+    /** The last errors: a task may stop, and stop() fail too, before its failure is reported. */
+    private final Deque<Failed> failed = new ArrayDeque<>();
     private volatile Thread thread;
     private volatile long sinceNanos;
 
@@ -16,7 +23,12 @@ final class Phase {
         try {
             return call.call();
         } catch (Exception | Error error) {
-            failed = what;
+            synchronized (failed) {
+                failed.addFirst(new Failed(what, error));
+                if (failed.size() > FAILED_MAX) {
+                    failed.removeLast();
+                }
+            }
             throw error;
         } finally {
             name = "";
@@ -28,9 +40,18 @@ final class Phase {
         return name;
     }
 
-    /** The plugin's method that failed last; empty if none did. */
-    String failed() {
-        return failed;
+    /** The plugin's method that threw an error or its cause; empty if none did. */
+    String failed(Throwable error) {
+        synchronized (failed) {
+            for (Throwable each = error; each != null; each = each.getCause()) {
+                for (Failed one : failed) {
+                    if (one.error() == each) {
+                        return one.name();
+                    }
+                }
+            }
+        }
+        return "";
     }
 
     long sinceMs() {

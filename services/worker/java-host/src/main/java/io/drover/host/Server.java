@@ -95,8 +95,14 @@ final class Server {
             described.put("class", cause.getClass().getName());
             described.put("retriable", cause instanceof RetriableException);
         }
-        out.write(Json.MAPPER.writeValueAsBytes(answer));
-        out.write('\n');
+        try {
+            out.write(Json.MAPPER.writeValueAsBytes(answer));
+            out.write('\n');
+            out.flush();
+        } catch (IOException closed) {
+            abandon(request, answer);
+            throw closed;
+        }
         if (made != null) {
             StepRows.write(made, out);
         }
@@ -107,6 +113,23 @@ final class Server {
                 throw closed;
             } catch (Exception error) {
                 throw new IOException(error); // the reader sees an incomplete stream
+            }
+        }
+    }
+
+    /** Stops what a call started for a caller that no longer waits, as the call took too long. */
+    private void abandon(JsonNode request, ObjectNode answer) {
+        JsonNode run = answer.path("ok").path("run");
+        if (!run.isMissingNode()) {
+            String stop = switch (request.get("call").asText()) {
+                case "start_connector" -> "stop_connector";
+                case "start_step" -> "stop_step";
+                default -> "stop_task";
+            };
+            try {
+                call(stop, Json.object().set("run", run), InputStream.nullInputStream());
+            } catch (Throwable error) { // a plugin may throw anything
+                LOG.warn("what started too late was not stopped", error);
             }
         }
     }
@@ -157,7 +180,10 @@ final class Server {
                 TaskRun run = task(request);
                 boolean isStarted = run.awaitStart(request.get("wait_ms").asLong());
                 return Json.object().put("started", isStarted).put("phase", run.phase.name())
-                    .put("since_ms", run.phase.sinceMs()).put("stack", isStarted ? "" : run.phase.stack());
+                    .put("since_ms", run.phase.sinceMs());
+            }
+            case "stack" -> {
+                return Json.object().put("stack", task(request).phase.stack());
             }
             case "poll" -> {
                 return ((TaskRun.Source) task(request)).poll(request);

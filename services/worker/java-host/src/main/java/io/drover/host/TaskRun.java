@@ -92,7 +92,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     @Override
     public void onFailure(ConnectorTaskId id, Throwable cause) {
         if (failure == null) {
-            failure = new TaskFailedException(phase.failed(), cause);
+            failure = new TaskFailedException(phase.failed(cause), cause);
         }
         started.countDown();
         failed();

@@ -1,0 +1,330 @@
+"""Tasks of Java plugins in a real JVM, without Spark: a method that does not return concerns only
+its own connector, and is reported with the method, the plugin and the remedy.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from drover.connector import (
+    ConnectorContext,
+    SinkTaskContext,
+    SourceBatch,
+    SourceTaskContext,
+)
+from drover.connector.connector import Connector
+from drover.connector.settings import CONFIG_TEXTS
+from drover.connectors.java.tasks import JavaSourceTask, JavaTaskError
+from drover.dataplane.arrow_rows import ArrowRows
+from drover.java_plugins.catalogue import Kind
+from drover.java_plugins.host import CALL_LIMIT, HOSTS, POLL_LIMIT, Host
+from drover.java_plugins.wire import PUT_SCHEMA
+from drover.model.ids import TaskId, Term
+from tests.support import compiled_plugins
+from tests.support.compiled_plugins import java_host
+from tests.support.java_plugins import STRING_CONVERTER, compiled_plugin, java_connector
+from tests.support.waiting import wait_until
+
+#: Covers the start of a JVM on a busy machine.
+_TIMEOUT_S = 240.0
+_HANGS = r"{} of org\.acme\.Behaviours\${} \(test-plugin\) has not returned for .*raise {}"
+Make = Callable[..., Any]
+_RETIRE = Host.retire
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hosts() -> Iterator[None]:
+    java_host()
+    yield
+    HOSTS.stop()
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, _ in (CALL_LIMIT, POLL_LIMIT):
+        monkeypatch.setenv(variable, "600000")
+    # so that the start of one JVM is enough
+    monkeypatch.setattr(Host, "retire", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def behaviours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    code = (Path(compiled_plugins.__file__).parent / "java_sources" / "Behaviours.java").read_text()
+    return compiled_plugin(tmp_path_factory.mktemp("behaviours"), {"org.acme.Behaviours": code})
+
+
+def class_of(plugin: Path, name: str) -> type[Connector]:
+    kind = Kind.SINK if name == "Sink" else Kind.SOURCE
+    return java_connector(f"org.acme.Behaviours${name}", plugin, kind)
+
+
+def new_task(
+    plugin: Path, name: str, mode: str, folder: Path, number: int = 0, **settings: Any
+) -> tuple[Any, Any]:
+    """A task that is not started, and its context."""
+    texts = {
+        "name": f"{folder.name}-{number}",
+        "connector.class": "x",
+        "topics": "numbers",
+        "mode": mode,
+        "trace": str(folder / f"trace-{number}"),
+        "java.host.key.converter": STRING_CONVERTER,
+        "java.host.value.converter": STRING_CONVERTER,
+    }
+    config = {
+        CONFIG_TEXTS: texts,
+        "java.isolation": "plugin",
+        "java.call.timeout.ms": 600_000,
+        "batch.max.records": 10_000,
+        "batch.max.bytes": 1 << 23,
+        **settings,
+    }
+    context = (SinkTaskContext if name == "Sink" else SourceTaskContext)(
+        task=TaskId(texts["name"], 0),
+        claim=Term(1, 1),
+        config=config,
+        spark=None,  # type: ignore[arg-type]
+    )
+    return class_of(plugin, name).task_class(), context  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def make(behaviours: Path, tmp_path: Path) -> Iterator[Make]:
+    """Makes tasks that are not started, and their contexts."""
+    tasks: list[Any] = []
+
+    def made(name: str, mode: str, *, plugin: Path = behaviours, **settings: Any) -> Any:
+        task, context = new_task(plugin, name, mode, tmp_path, len(tasks), **settings)
+        tasks.append(task)
+        return task, context
+
+    yield made
+    for each in tasks:
+        each.stop()
+
+
+def polled(task: JavaSourceTask) -> SourceBatch:
+    """The next batch."""
+    found = wait_until(task.poll, timeout_s=_TIMEOUT_S, describe="a batch is polled")
+    assert found is not None
+    return found
+
+
+def rows(batch: SourceBatch) -> list[Mapping[str, Any]]:
+    assert isinstance(batch.frame, ArrowRows)
+    parts = range(batch.frame.partition_count)
+    return [row for n in parts for each in batch.frame.read(n) for row in each.to_pylist()]
+
+
+def lines(trace: Path, start: str) -> list[str]:
+    if not trace.exists():
+        return []
+    return [each for each in trace.read_text().splitlines() if each.startswith(start)]
+
+
+def feed(task: Any, count: int) -> None:
+    """Pass records to a sink's task, as an executor does."""
+    at = {"topic": ["numbers"] * count, "partition": [0] * count, "offset": list(range(count))}
+    text = {"key": [b"k"] * count, "value": [b"v"] * count, "headers": [None] * count}
+    batch = pa.RecordBatch.from_pydict({**at, **text, "timestamp": [0] * count}, PUT_SCHEMA)
+    task._address.put(task._run, 1, [("numbers", 0, 0)], [batch])
+
+
+class Neighbour:
+    """A source task in the JVM in which methods of other connectors hang."""
+
+    def __init__(self, task: JavaSourceTask) -> None:
+        self._task = task
+        self._count = 0
+        self.goes_on()
+
+    @property
+    def host(self) -> Host:
+        """Its JVM."""
+        return self._task._host
+
+    def goes_on(self) -> None:
+        """Read ten further records."""
+        batch = polled(self._task)
+        self._count += 10
+        assert [each["key"] for each in rows(batch)] == [
+            f"k{n}".encode() for n in range(self._count - 10, self._count)
+        ]
+        self._task.committed(batch.offsets)
+
+
+@pytest.fixture(scope="module")
+def neighbour(behaviours: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbour]:
+    task, context = new_task(
+        behaviours, "Source", "endless", tmp_path_factory.mktemp("n"), **{"batch.max.records": 10}
+    )
+    task.start(context)
+    yield Neighbour(task)
+    task.stop()
+
+
+# --- methods that do not return -------------------------------------------------------------------
+
+
+def test_a_source_whose_poll_does_not_return_is_named_and_stops_no_other(
+    make: Make, neighbour: Neighbour
+) -> None:
+    task, context = make("Source", "hang in poll", **{"java.call.timeout.ms": 500})
+    task.start(context)
+    assert task._host is neighbour.host
+    words = _HANGS.format(r"poll\(\)", "Source", r"java\.call\.timeout\.ms")
+    with pytest.raises(JavaTaskError, match=rf"{words}(?s:.*)misbehave"):
+        polled(task)
+    task.stop()
+    neighbour.goes_on()
+
+
+@pytest.mark.parametrize("method", ["open", "put", "preCommit"])
+def test_a_sink_whose_method_does_not_return_is_named_and_stops_no_other(
+    make: Make, neighbour: Neighbour, method: str
+) -> None:
+    task, context = make("Sink", f"hang in {method}", **{"java.call.timeout.ms": 500})
+    task.start(context)
+    assert task._host is neighbour.host
+    feed(task, 1)
+    words = _HANGS.format(rf"{method}\(\)", "Sink", r"java\.call\.timeout\.ms")
+    with pytest.raises(JavaTaskError, match=words):
+        wait_until(lambda: task._progress(None, 200), timeout_s=_TIMEOUT_S)
+    task.stop()
+    neighbour.goes_on()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "method"),
+    [
+        ("Source", "hang in start", r"start\(\)"),
+        ("Sink", "hang in start", r"start\(\)"),
+        ("Stuck", "", "the constructor"),
+    ],
+)
+def test_a_task_that_does_not_start_is_named_and_stops_no_other(
+    make: Make,
+    neighbour: Neighbour,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    mode: str,
+    method: str,
+) -> None:
+    task, context = make(name, mode)
+    monkeypatch.setenv(CALL_LIMIT[0], "3000")
+    with pytest.raises(JavaTaskError, match=_HANGS.format(method, name, CALL_LIMIT[0])):
+        task.start(context)
+    assert task._host is neighbour.host
+    task.stop()
+    neighbour.goes_on()
+
+
+def test_a_source_that_hangs_while_its_records_are_acknowledged_is_named(
+    make: Make, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, context = make("Source", "hang in commitRecord")
+    task.start(context)
+    batch = polled(task)
+    monkeypatch.setenv(POLL_LIMIT[0], "500")
+    words = _HANGS.format(r"commitRecord\(\)", "Source", POLL_LIMIT[0])
+    with pytest.raises(JavaTaskError, match=words):
+        task.committed(batch.offsets)
+    task.stop()
+    neighbour.goes_on()
+
+
+@pytest.mark.parametrize("name", ["Source", "Sink"])
+def test_a_task_whose_stop_does_not_return_is_left_and_stops_no_other(
+    make: Make, neighbour: Neighbour, name: str
+) -> None:
+    task, context = make(name, "hang in stop")
+    task.start(context)
+    task.stop()
+    neighbour.goes_on()
+
+
+@pytest.mark.parametrize(
+    ("phase", "method"), [("start", "start"), ("task configs", "taskConfigs"), ("stop", "stop")]
+)
+def test_a_connector_whose_method_does_not_return_is_named_and_stops_no_other(
+    behaviours: Path,
+    neighbour: Neighbour,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+    method: str,
+) -> None:
+    mode = f"hang in {phase}" if phase == "task configs" else f"hang in connector {phase}"
+    texts = {"mode": mode, "trace": str(tmp_path / "trace"), "connector.class": "x"}
+    made: Any = class_of(behaviours, "Source")()
+    context = ConnectorContext("x", config_texts=texts)
+    if phase != "start":
+        made.start(context, {})
+
+    def run() -> None:
+        if phase == "start":
+            made.start(context, {})
+        elif phase == "task configs":
+            made.task_configs(1)
+        else:
+            made.stop()
+
+    monkeypatch.setenv(CALL_LIMIT[0], "1000")
+    with pytest.raises(
+        JavaTaskError, match=_HANGS.format(rf"{method}\(\)", "Source", CALL_LIMIT[0])
+    ):
+        run()
+    monkeypatch.setenv(CALL_LIMIT[0], "600000")
+    if phase != "stop":
+        made.stop()
+    neighbour.goes_on()
+
+
+def test_after_a_hung_call_the_next_start_has_a_new_jvm_and_the_old_one_ends_with_its_last_task(
+    make: Make, behaviours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Host, "retire", _RETIRE)
+    plugin = tmp_path / "other-plugin"
+    shutil.copytree(behaviours, plugin)
+    other, context = make("Source", "endless", plugin=plugin, **{"batch.max.records": 10})
+    other.start(context)
+    old = Neighbour(other)
+    task, context = make("Source", "hang in poll", plugin=plugin, **{"java.call.timeout.ms": 500})
+    task.start(context)
+    assert task._host is old.host
+    with pytest.raises(JavaTaskError, match="A restart runs in a new JVM"):
+        polled(task)
+    task.stop()
+    again, context = make("Source", "", plugin=plugin)
+    again.start(context)
+    assert again._host is not old.host
+    old.goes_on()
+    other.stop()
+    assert not old.host.is_running
+    assert again._host.is_running
+
+
+def test_a_connector_that_starts_too_late_is_stopped(
+    behaviours: Path, neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, door = tmp_path / "trace", tmp_path / "door"
+    texts = {
+        "mode": "wait in connector start",
+        "trace": str(trace),
+        "door": str(door),
+        "connector.class": "x",
+    }
+    made: Any = class_of(behaviours, "Source")()
+    monkeypatch.setenv(CALL_LIMIT[0], "1000")
+    with pytest.raises(JavaTaskError, match="has not returned"):
+        made.start(ConnectorContext("x", config_texts=texts), {})
+    made.stop()
+    door.touch()
+    wait_until(lambda: lines(trace, "connector stop"), timeout_s=_TIMEOUT_S)
+    neighbour.goes_on()
