@@ -145,6 +145,12 @@ def _restored(
     return error
 
 
+def listed_message(violations: Sequence[Violation]) -> str:
+    """A message with the first five violations."""
+    message = "; ".join(f"{each.field}: {each.description}" for each in violations[:5])
+    return f"{message}; and {len(violations) - 5} more" if len(violations) > 5 else message
+
+
 class InvalidArgumentError(DroverError):
     """The caller's input is invalid; ``violations`` lists all errors at once."""
 
@@ -166,10 +172,7 @@ class InvalidArgumentError(DroverError):
         cls, violations: Sequence[Violation], *, reason: Reason = Reason.INVALID_REQUEST
     ) -> "InvalidArgumentError":
         """An error whose message lists its first five violations."""
-        message = "; ".join(f"{each.field}: {each.description}" for each in violations[:5])
-        if len(violations) > 5:
-            message += f"; and {len(violations) - 5} more"
-        return cls(reason, message, violations=violations)
+        return cls(reason, listed_message(violations), violations=violations)
 
 
 class NotFoundError(DroverError):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from drover.connector import ConfigType, Connector, SourceConnector
+from drover.connector import ConfigType, Connector, Importance, SourceConnector
 from drover.connector.settings import OF_ALL_CONNECTORS
 from tests.support.docs_tables import connectors, marks, pages, shown_groups
 from tests.support.repository import REPOSITORY
@@ -45,6 +45,12 @@ def test_its_settings_are_told_and_its_secrets_are_not(kind: type[Connector]) ->
         assert key.documentation.endswith("."), key.name
         sounds = _SECRET.search(key.name) is not None
         assert (key.type is ConfigType.PASSWORD) == sounds, key.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_important_settings_come_first(kind: type[Connector]) -> None:
+    important = [key.importance is Importance.HIGH for key in kind.config_def()]
+    assert True in important[:2] or True not in important
 
 
 @pytest.mark.parametrize("kind", [None, *KINDS])

@@ -20,7 +20,8 @@ import typer
 
 from drover.cli.access import access_to, connect
 from drover.cli.tables import Screen, Table, table_lines
-from drover.errors import DroverError, InvalidArgumentError
+from drover.errors import DroverError, InvalidArgumentError, listed_message
+from drover.local.found_clusters import running_elsewhere
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
 DEFAULT_COORDINATOR_ADDRESS = "127.0.0.1:7401"
@@ -181,7 +182,8 @@ def _no_answer(server: str, addresses: Sequence[str]) -> CliError:
     where = " or ".join(addresses)
     message = f"no {server} answers at {where}; `drover up` starts a cluster here"
     if server == "worker":
-        message += f"; for another cluster set {ADDRESS_VARIABLE} or --address"
+        message += f"; for another cluster set {ADDRESS_VARIABLE}, --address or --dir"
+        message += running_elsewhere()
     return CliError(message)
 
 
@@ -426,7 +428,8 @@ def print_refusal(
     complain(
         f"{plain(about)}: {message} ({error.reason})" if about else f"{message} ({error.reason})"
     )
-    if violations:
+    is_told = len(violations) == 1 and message == plain(listed_message(violations))
+    if violations and not is_told:
         rows = [(violation.field, violation.description) for violation in violations]
         print_table(("SETTING", "FAULT"), rows, stream=sys.stderr)
     if warnings:

@@ -108,12 +108,14 @@ def parse_definition(text: str, label: str) -> Definition:
         filled = [each for each in documents if each.value is not None]
         if len(filled) != 1:
             raise DefinitionError(
-                f"{label} holds {len(documents)} documents; only apply takes several"
+                f"{label} holds {len(documents)} documents; only `drover apply` takes several"
             )
         documents = filled
     found = _definitions(documents[0], label)
     if len(found) != 1:
-        raise DefinitionError(f"{label} holds {len(found)} connectors; only apply takes several")
+        raise DefinitionError(
+            f"{label} holds {len(found)} connectors; only `drover apply` takes several"
+        )
     return found[0]
 
 

@@ -91,6 +91,14 @@ def registered_clusters() -> list[FoundCluster]:
     return found
 
 
+def running_elsewhere() -> str:
+    """The directories of this user's running clusters, for a message of a command that found none;
+    empty if there are none.
+    """
+    names = ", ".join(str(each.directory) for each in registered_clusters())
+    return f"; clusters that run: {names}" if names else ""
+
+
 def _registry() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "drover" / "clusters"

@@ -13,6 +13,7 @@ from types import TracebackType
 
 import psutil
 
+from drover.model.command_lines import drover_command
 from drover.private_files import (
     SharedDirectoryError,
     open_private,
@@ -209,8 +210,8 @@ class DirectoryLock:
             state = read_state(directory)
             who = f" (pid {state.supervisor_pid})" if state else ""
             raise ClusterError(
-                f"a cluster{who} already runs in {directory}: stop it with `drover down` or choose "
-                "another --dir"
+                f"a cluster{who} already runs in {directory}: stop it with "
+                f"`{down_command(directory)}` or choose another --dir"
             ) from error
 
     def close(self) -> None:
@@ -252,3 +253,9 @@ def is_cluster_directory(directory: Path) -> bool:
     except PermissionError as error:
         check_trusted(directory)
         raise ClusterError(f"cannot use {directory}: {error.strerror}") from error
+
+
+def down_command(directory: Path, *options: str) -> str:
+    """The command that stops the cluster in a directory, also after the cluster has ended."""
+    place = () if directory == DEFAULT_DIRECTORY else ("--dir", str(directory))
+    return drover_command("down", options=[*options, *place])

@@ -337,6 +337,8 @@ async def test_plugins_are_listed_and_described(worker: RunningWorker) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="Nope"), timeout=20)
     assert reason(caught.value) == "PLUGIN_NOT_FOUND"
+    with pytest.raises(grpc.RpcError, match=r"did you mean 'IdleSource'\?"):
+        await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="IdleSorce"), timeout=20)
 
 
 async def test_a_call_before_the_worker_is_settled_waits_and_its_error_names_the_stage(

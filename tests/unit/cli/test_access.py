@@ -181,7 +181,7 @@ def test_a_plaintext_server_is_told_from_one_that_is_away(
     code, _, err = drover(*options(admin), "connector", "list", "-a", "127.0.0.1:1")
     assert err == (
         "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here; "
-        "for another cluster set DROVER_ADDRESS or --address\n"
+        "for another cluster set DROVER_ADDRESS, --address or --dir\n"
     )
 
 

@@ -82,7 +82,7 @@ def test_down_finds_the_cluster_that_other_commands_use(
     DirectoryLock(place(tmp_path / "c1")).close()
     code, out, _ = drover("down")
     assert (code, stopped) == (0, [Path("c1")])
-    assert "the data stays in c1: " in out
+    assert "the data stays in c1: `drover down --delete-data --dir c1` deletes it" in out
     place(tmp_path / "c2")
     code, _, err = drover("down")
     assert (code, len(stopped)) == (1, 1)
@@ -102,6 +102,11 @@ def test_the_cluster_of_another_folder_is_not_the_default(
     code, _, err = drover("connector", "list")
     assert code == 1
     assert f"name one with --dir ({elsewhere})" in err
+    code, _, err = drover("connector", "list", "-a", "127.0.0.1:1")
+    assert code == 1
+    assert err.endswith(f"--address or --dir; clusters that run: {elsewhere}\n")
+    code, out, _ = drover("down")
+    assert f"no cluster in .drover/up; clusters that run: {elsewhere}\n" in out
     (elsewhere / "cluster.json").unlink()
     assert registered_clusters() == []
     assert [*(tmp_path / "state" / "drover" / "clusters").iterdir()] == []

@@ -535,7 +535,7 @@ def test_a_server_that_cannot_be_reached_is_one_line_with_its_address(drover: Ru
     assert (code, err) == (
         1,
         "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here; "
-        "for another cluster set DROVER_ADDRESS or --address\n",
+        "for another cluster set DROVER_ADDRESS, --address or --dir\n",
     )
 
 

@@ -52,7 +52,7 @@ def test_down_deletes_data_only_on_request(
     for options in ((), ("--keep-data",)):
         code, out, _ = drover("down", "--dir", str(tmp_path / "c1"), *options)
         assert code == 0
-        assert "`drover down --delete-data` deletes it" in out
+        assert f"`drover down --delete-data --dir {tmp_path / 'c1'}` deletes it" in out
     assert (tmp_path / "c1" / "data" / "topics.db").exists()
     monkeypatch.chdir(tmp_path)
     code, out, _ = drover("down", "--dir", "c1", "--delete-data", "--yes")

@@ -212,7 +212,7 @@ def test_a_file_may_have_several_resources() -> None:
         listed = parse_definitions(f"apiVersion: {version}\nkind: {kind}\n{items}", "c.yaml")
         assert [each.name for each in listed] == ["lines", "more"]
         assert listed[1].place == "c.yaml, item 2"
-    assert "holds 2 connectors; only apply takes several" in fault(
+    assert "holds 2 connectors; only `drover apply` takes several" in fault(
         f"apiVersion: v1\nkind: List\n{items}"
     )
 

@@ -75,4 +75,4 @@ def test_a_refusal_is_told(cluster: FakeCluster, drover: Run) -> None:
     cluster.answers["SetLoggerLevel"] = refusal
     code, _, err = drover("logger", "set", "x", "DEBUG")
     assert code == 1
-    assert "there is no logger 'x' here" in err
+    assert err.splitlines() == ["drover: name: there is no logger 'x' here (INVALID_REQUEST)"]

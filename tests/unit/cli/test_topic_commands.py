@@ -261,7 +261,7 @@ def test_the_progress_of_a_long_input_is_on_stderr(
     cluster.answers["ProduceRecords"] = pb.ProduceRecordsResponse(record_count=1)
     (tmp_path / "in").write_bytes(b"x" * (17 << 20))
     _, out, err = drover("topic", "produce", "t", str(tmp_path / "in"), "--format", "lines")
-    assert out == "1 records written to t\n"
+    assert out == "1 record written to t\n"
     assert err.splitlines() == [f"sent {each} of 17 MiB" for each in (8, 16, 17)]
 
 

@@ -417,9 +417,9 @@ def _cause_cell(row: Row) -> Node:
     if row.restart_ms:
         parts += [" · restart due ", time_html(row.restart_ms)]
     if row.dead_lettered_count:
-        parts.append(tag("small", f"{row.dead_lettered_count:,} dead letters"))
+        parts.append(tag("small", _counted(row.dead_lettered_count, "dead letter")))
     if row.skipped_count:
-        parts.append(tag("small", f"{row.skipped_count:,} skipped records"))
+        parts.append(tag("small", _counted(row.skipped_count, "skipped record")))
     return parts
 
 
@@ -432,3 +432,7 @@ def time_html(time_ms: int) -> Html:
 
 def _number(value: int | None) -> str:
     return _UNKNOWN if value is None else f"{value:,}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -277,7 +277,7 @@ class ConnectorChanges:
         message = _copy(request)
         message.name = checked_name(request.name)
         ask = requests.AlterOffsets(message.name, None)
-        respond = _offsets_changed(pb.ResetConnectorOffsetsResponse, "all offsets")
+        respond = _offsets_changed(pb.ResetConnectorOffsetsResponse, "all offsets removed")
         return await self._forwarder.answer(RESET_OFFSETS, message, ask, respond, call)
 
     async def rollback(
@@ -442,7 +442,7 @@ def _offsets_changed(
     """Turns OffsetsChanged into a response with a message."""
 
     def respond(answer: requests.Response) -> ResponseT:
-        text = f"{what} changed"
+        text = what
         if not answer_of(requests.OffsetsChanged, answer).complete:
             text += "; offsets that the connector keeps in external systems, if any, are unchanged"
         return response_type(message=text)

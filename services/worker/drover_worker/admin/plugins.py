@@ -6,6 +6,7 @@ from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2 as engine_pb
 from drover.codec.connect import decode_connector_type
+from drover.config.near_names import did_you_mean, near_classes
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.config import ConfigMap
 from drover.model.pages import PAGE_BYTES_MAX
@@ -104,7 +105,10 @@ class Plugins:
             shown = record_plugin_view(record_plugin)
             return pb.GetPluginResponse(record_plugin=shown, config_keys=keys)
         text = f"plugin {request.class_name!r} is not installed on this worker"
-        raise NotFoundError(Reason.PLUGIN_NOT_FOUND, text)
+        question = did_you_mean(
+            [repr(each) for each in near_classes(request.class_name, plugins.names())]
+        )
+        raise NotFoundError(Reason.PLUGIN_NOT_FOUND, f"{text}{': ' if question else ''}{question}")
 
     async def preview(
         self, request: pb.PreviewConnectorRequest, call: AdminCall

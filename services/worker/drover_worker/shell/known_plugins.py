@@ -65,6 +65,14 @@ class KnownPlugins:
         found = self.find_record_plugin(name, kind) if kind else self.find(name)
         return found.class_name if found is not None else name
 
+    def names(self) -> dict[str, str]:
+        """For each class name and alias of the plugins, the shortest name of the class."""
+        return {
+            name: min((each.class_name, *each.aliases), key=len)
+            for each in (*self._installed.values(), *self.record_plugins)
+            for name in (each.class_name, *each.aliases)
+        }
+
     def installed(self) -> list[pb.Plugin]:
         """The installed plugins, sorted by class name."""
         by_class = {plugin.class_name: plugin for plugin in self._installed.values()}

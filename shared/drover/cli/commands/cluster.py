@@ -46,7 +46,7 @@ from drover.local.cluster import (
     listen_from_environment,
 )
 from drover.local.deletion import delete_cluster, deletion_text
-from drover.local.found_clusters import register, unregister
+from drover.local.found_clusters import register, running_elsewhere, unregister
 from drover.local.java_check import JavaUnusableError, find_java
 from drover.local.process import (
     ProcessRestartPolicy,
@@ -63,6 +63,7 @@ from drover.local.state import (
     TARGETS_FILE,
     ClusterError,
     check_trusted,
+    down_command,
     is_cluster_directory,
     is_held,
     prepare_directory,
@@ -184,7 +185,9 @@ def up(
     if is_held(directory):
         state = read_state(directory)
         who = f" (pid {state.supervisor_pid})" if state else ""
-        raise ClusterError(f"a cluster{who} already runs in {directory}; `drover down` stops it")
+        raise ClusterError(
+            f"a cluster{who} already runs in {directory}; `{down_command(directory)}` stops it"
+        )
     options = ClusterOptions(
         directory,
         worker_count=workers,
@@ -368,10 +371,14 @@ def down(
     for name in removed:
         say(f"deleted {name}")
     if not known:
-        say(f"nothing to stop: there is no cluster in {directory}")
+        say(f"nothing to stop: there is no cluster in {directory}{running_elsewhere()}")
     elif not delete_data:
-        kept = ", ".join(map(str, known))
-        say(f"the data stays in {kept}: `drover down --delete-data` deletes it")
+        of_command: dict[str, list[str]] = {}
+        for path in known:
+            place = DEFAULT_DIRECTORY if path in demo_runs else path
+            of_command.setdefault(down_command(place, "--delete-data"), []).append(str(path))
+        for command, kept in of_command.items():
+            say(f"the data stays in {', '.join(kept)}: `{command}` deletes it")
 
 
 def _clusters_here() -> list[Path]:

@@ -385,7 +385,8 @@ def produce(
         print_document(document | {"repeated_call": found.repeated_call}, output)
         return
     what = "were already written" if found.repeated_call else "written"
-    say(f"{found.record_count} records {what} to {topic}")
+    noun = "record" if found.record_count == 1 else "records"
+    say(f"{found.record_count} {noun} {what} to {topic}")
 
 
 def _read_input(file: Path) -> bytes:

@@ -239,7 +239,7 @@ class FilesSink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return STORE_SETTINGS | ConfigDef(
+        own = ConfigDef(
             ConfigKey(
                 PATH,
                 ConfigType.STRING,
@@ -298,6 +298,7 @@ class FilesSink(SinkConnector):
                 validator=InRange(1024),
             ),
         )
+        return own | STORE_SETTINGS
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

@@ -254,7 +254,7 @@ class FilesSource(SourceConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return STORE_SETTINGS | ConfigDef(
+        own = ConfigDef(
             ConfigKey(
                 PATH,
                 ConfigType.STRING,
@@ -344,6 +344,7 @@ class FilesSource(SourceConnector):
             ),
             *_CSV_KEYS,
         )
+        return own | STORE_SETTINGS
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:

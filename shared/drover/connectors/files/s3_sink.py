@@ -120,7 +120,7 @@ class S3Sink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return STORE_SETTINGS | _SETTINGS
+        return _SETTINGS | STORE_SETTINGS
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

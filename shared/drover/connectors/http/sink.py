@@ -58,10 +58,7 @@ PREFIX, SUFFIX, SEPARATOR = "batch.prefix", "batch.suffix", "batch.separator"
 NULLS = "behavior.on.null.values"
 
 IGNORE, DELETE, FAIL = "ignore", "delete", "fail"
-EXTRA = (
-    "HTTP needs one more library on the workers: pip install 'drover-connect[http]', then "
-    "restart them"
-)
+EXTRA = "HTTP needs one more library on the workers: pip install 'drover-connect[http]'"
 _NOT_ASKED = SkippedCheck(
     URL,
     "whether the API accepts the authorization, the method and the records was not checked: a "

@@ -118,10 +118,7 @@ _CLOCKS = {
     "mysql": "SELECT utc_timestamp(6)",
     "sqlite": "SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')",
 }
-EXTRA = (
-    "databases need more libraries on the workers: pip install 'drover-connect[jdbc]', then "
-    "restart them"
-)
+EXTRA = "databases need more libraries on the workers: pip install 'drover-connect[jdbc]'"
 
 
 @dataclass(frozen=True, slots=True)

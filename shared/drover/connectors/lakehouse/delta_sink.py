@@ -113,7 +113,7 @@ class DeltaSink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return STORE_SETTINGS | _SETTINGS
+        return _SETTINGS | STORE_SETTINGS
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

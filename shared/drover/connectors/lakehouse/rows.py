@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 EXTRA = (
     "tables of Delta Lake and Iceberg need more libraries on the workers: pip install "
-    "'drover-connect[lakehouse]', then restart them"
+    "'drover-connect[lakehouse]'"
 )
 RECORD_KEY, RECORD_VALUE = "record_key", "record_value"
 _ROW = "__drover_row"

@@ -35,10 +35,7 @@ _SESSION_OPTIONS = (
     "-c idle_in_transaction_session_timeout=0"
 )
 
-EXTRA = (
-    "change capture needs more libraries on the workers: pip install 'drover-connect[postgres]', "
-    "then restart them"
-)
+EXTRA = "change capture needs more libraries on the workers: pip install 'drover-connect[postgres]'"
 
 _TABLES: LiteralString = """
 SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',

@@ -31,7 +31,7 @@ def missing_modules() -> str | None:
     """The error for a missing DuckDB, as the end of a sentence; None if it is installed."""
     if find_spec("duckdb") is not None:
         return None
-    return "needs DuckDB on the workers: pip install 'drover-connect[sql]', then restart them"
+    return "needs DuckDB on the workers: pip install 'drover-connect[sql]'"
 
 
 def connection() -> Any:

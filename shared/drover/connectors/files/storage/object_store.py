@@ -50,10 +50,7 @@ AZURE_ACCOUNT, AZURE_KEY, AZURE_SAS = (
 _URL = re.compile(r"(s3|s3a|gs|az|abfss?)://[^/?#]+(/[^?#]*)?")
 _RETRIES = 5
 _TIMEOUT_S, _CONNECT_TIMEOUT_S, _RETRY_TIMEOUT_S = 60, 10, 60
-EXTRA = (
-    "object stores need one more library on the workers: pip install 'drover-connect[objects]', "
-    "then restart them"
-)
+EXTRA = "object stores need one more library on the workers: pip install 'drover-connect[objects]'"
 #: Status codes, in the library's messages, for which a retry cannot help.
 FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
 _REFUSED_STATUS = re.compile(r"status code: (401|403)\b")
