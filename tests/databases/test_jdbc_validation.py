@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drover.connector import ConnectorContext, RetriableError
 from drover.connector.settings import parse_config, validate_config
 from drover.connectors.jdbc.catalogue import sources_of, wanted_tables
 from drover.connectors.jdbc.database import DatabaseAddress, address_of, parse_address
@@ -150,6 +151,21 @@ def test_a_database_that_is_not_there(postgres: Postgres) -> None:
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/nowhere"
     found = faults({**BASE, **postgres.settings, "connection.url": url})
     assert 'database "nowhere" does not exist' in found["connection.url"]
+
+
+def test_a_file_that_is_not_there_is_not_created(sqlite: Sqlite) -> None:
+    sqlite.execute("CREATE TABLE orders (id INTEGER NOT NULL)")
+    config = {**BASE, **sqlite.settings}
+    values = parse_config(JdbcSource, config).values
+    connector = JdbcSource()
+    connector.start(ConnectorContext("c"), values)
+    connector.stop()
+    assert len(connector.task_configs(1)) == 1
+    sqlite.path.unlink()
+    assert "unable to open database file" in faults(config)["connection.url"]
+    with pytest.raises(RetriableError, match="unable to open database file"):
+        JdbcSource().start(ConnectorContext("c"), values)
+    assert not sqlite.path.exists()
 
 
 def test_names_with_quotes_dots_and_capitals(postgres: Postgres) -> None:

@@ -326,7 +326,8 @@ def checked_connection(
 ) -> "Iterator[sa.Connection]":
     """A connection for checks of the server; a failure to connect is added to ``found``.
 
-    An SQLite file that does not exist is not created: an empty database is checked instead.
+    An SQLite file that does not exist is not created: unless it ``must_exist``, an empty database
+    is checked instead.
 
     Raises:
         LookFailedError: There is no connection.
@@ -338,7 +339,7 @@ def checked_connection(
         raise LookFailedError from None
     if address.kind == "sqlite":
         path = Path(address.name or "")
-        is_new = path.parent.is_dir() and not path.exists()
+        is_new = not address.must_exist and path.parent.is_dir() and not path.exists()
         address = replace(address, name=":memory:") if is_new else replace(address, must_exist=True)
     try:
         with address.connected() as connection:

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +28,7 @@ from drover.connector import (
 from drover.connector.records import ERROR_COLUMN
 from drover.connectors.aliases import JDBC_SOURCE
 from drover.connectors.jdbc.database import (
+    DatabaseAddress,
     LookFailedError,
     address_of,
     checked_connection,
@@ -111,7 +112,7 @@ class JdbcSourceTask(SourceTask):
 
         config = context.config
         self._context = context
-        self._address = address_of(config)
+        self._address = _address_of(config)
         self._interval_s = config[POLL_INTERVAL_MS] / 1000
         self._planners: list[TablePlanner] = []
         #: Tables whose last batch was not committed: the rows before a bad one are read first.
@@ -233,6 +234,11 @@ class JdbcSourceTask(SourceTask):
         )
 
 
+def _address_of(config: Mapping[str, Any]) -> DatabaseAddress:
+    """The database to read: a file that is missing is not created, because it would be empty."""
+    return replace(address_of(config), must_exist=True)
+
+
 class JdbcSource(SourceConnector):
     """Reads tables of PostgreSQL, MySQL, MariaDB or SQLite: each row becomes a record.
 
@@ -279,7 +285,7 @@ class JdbcSource(SourceConnector):
         """The server must accept the settings."""
         faults: list[Violation] = []
         try:
-            with checked_connection(address_of(config), faults) as connection:
+            with checked_connection(_address_of(config), faults) as connection:
                 from drover.connectors.jdbc.catalogue import server_faults
 
                 faults += server_faults(connection, config)
@@ -324,7 +330,7 @@ class JdbcSource(SourceConnector):
     def _find(self) -> list[TableName]:
         from drover.connectors.jdbc.catalogue import wanted_tables
 
-        address = address_of(self._config)
+        address = _address_of(self._config)
         with translated_errors(address, "looking for tables"), address.connected() as connection:
             found = wanted_tables(connection, self._config)
         faults = list(topic_faults(self._config, found))
