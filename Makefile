@@ -87,7 +87,7 @@ test-fast: setup ## the tests that need neither Spark nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e and not kafka'
 
 ONLY ?=
-test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herder|kafka|coordinator|engine|connectors|clients|security|gateway|console
+test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herder|kafka|coordinator|engine|connectors|clients|security|gateway|console|spark
 	@$(BIN)/python -m pytest --faults$(addprefix =,$(ONLY))
 
 test-cluster: setup ## the cluster of docker-compose.yml on a Docker engine that runs: killed, paused, cut off, scaled

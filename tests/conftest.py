@@ -29,7 +29,7 @@ settings.load_profile("unhurried")
 #: Subjects of the tests marked `faults`: `make test-faults ONLY=…`.
 SUBJECTS = (
     *("herder", "kafka", "coordinator", "engine", "connectors", "clients"),
-    *("security", "gateway", "console"),
+    *("security", "gateway", "console", "spark"),
     *("cluster", "mysql"),
 )
 #: Subjects that run only when selected by name, because of their requirements: a Docker engine

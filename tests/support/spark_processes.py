@@ -11,7 +11,7 @@ def executors_below(ancestor: psutil.Process) -> list[psutil.Process]:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether the process has ended, also if nobody has awaited it yet."""
+    """Whether the process has ended, also if its parent has not awaited it yet."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -40,6 +40,10 @@ def executors_of(*sizes: int, time: Time | None = None, remote: bool = True) -> 
     return Executors(spark, MASTER, remote=remote, clock=time or Time())
 
 
+def missing_since_ms(executors: Executors) -> int | None:
+    return executors.missing_since_ms
+
+
 def test_a_start_waits_for_the_first_executor_and_names_the_master_once() -> None:
     reasons: list[str] = []
     executors = executors_of(1, 1, 2)
@@ -82,14 +86,14 @@ def test_a_step_with_spark_jobs_waits_while_there_is_no_executor(
     executors.look()
     time.ms = 9_000
     executors.look()
-    assert executors.missing_since_ms == 6_000
+    assert missing_since_ms(executors) == 6_000
     found = activity.encode(without_executors_ms=executors.missing_since_ms)
     assert (STEPS.decode(found.step, "step"), found.step_time.ToMilliseconds()) == (
         shown,
         6_000 if shown is Step.WAITING_FOR_EXECUTORS else 5_000,
     )
     executors.look()
-    assert executors.missing_since_ms is None
+    assert missing_since_ms(executors) is None
     assert STEPS.decode(activity.encode().step, "step") is step
 
 

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class Executors:
-    """Looks whether a remote master gave the application executors; a local one always has one."""
+    """Checks whether a remote master gave the application executors; a local one always does."""
 
     def __init__(
         self, spark: Any, master: str, *, remote: bool, clock: Clock | None = None

@@ -1,0 +1,115 @@
+"""A standalone Spark cluster on loopback whose processes know nothing of Drover.
+
+They have an empty environment and other working directories, so executors have only Spark and
+Python.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import psutil
+from pyspark.find_spark_home import _find_spark_home
+
+from drover.local.java_check import find_java
+from drover_worker.engine.spark_protection import SECRET, protection
+from tests.support.addresses import HOST, free_ports
+from tests.support.child_process import ChildProcess
+from tests.support.spark_processes import executors_below
+
+#: In the log of a master that serves, also after its restart.
+_IS_MASTER = "I have been elected leader"
+_IS_REGISTERED = "Successfully registered with master"
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_LOG4J = """\
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class SparkCluster:
+    """A master, and a worker with one core; stop it with ``close``."""
+
+    def __init__(self, directory: Path, *, secret: str) -> None:
+        master_port, master_ui, worker_port, worker_ui = free_ports(4)
+        self.master_url = f"spark://{HOST}:{master_port}"
+        directory.mkdir(parents=True, exist_ok=True)
+        #: Where the worker puts the files of executors.
+        self.work = directory / "work"
+        settings = directory / "spark.properties"
+        values = protection(self.master_url, {SECRET: secret}) | {
+            SECRET: secret,
+            "spark.master.rest.enabled": "false",
+            # a restarted master keeps the executors of running applications
+            "spark.deploy.recoveryMode": "FILESYSTEM",
+            "spark.deploy.recoveryDirectory": str(directory / "recovery"),
+        }
+        settings.touch(mode=0o600)
+        settings.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+        common = ("--properties-file", str(settings), "--host", HOST)
+        self.master = self._process(
+            directory / "master",
+            "org.apache.spark.deploy.master.Master",
+            *common,
+            *("--port", str(master_port), "--webui-port", str(master_ui)),
+        )
+        self.worker = self._process(
+            directory / "worker",
+            "org.apache.spark.deploy.worker.Worker",
+            *common,
+            *("--cores", "1", "--memory", "1g", "--work-dir", str(self.work)),
+            *("--port", str(worker_port), "--webui-port", str(worker_ui), self.master_url),
+        )
+
+    def _process(self, directory: Path, spark_class: str, *arguments: str) -> ChildProcess:
+        directory.mkdir()
+        (directory / "log4j2.properties").write_text(_LOG4J)
+        # the interpreter without the packages of its virtual environment
+        pythons = Path(os.path.realpath(sys.executable)).parent
+        environment = {
+            "PATH": f"{pythons}:/usr/bin:/bin",
+            "JAVA_HOME": str(find_java().path.resolve().parents[1]),
+            "SPARK_CONF_DIR": str(directory),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
+        }
+        command = [shutil.which("env") or "env", "-i", "-C", str(directory)]
+        command += [f"{name}={value}" for name, value in environment.items()]
+        command += [str(Path(_find_spark_home()) / "bin" / "spark-class"), spark_class, *arguments]
+        return ChildProcess(directory.name, command, log_path=directory / "log")
+
+    def start(self) -> None:
+        """Start both processes."""
+        self.start_master()
+        self.start_worker()
+
+    def start_master(self) -> None:
+        """Start the master, and wait until it serves."""
+        seen = self.master.log().count(_IS_MASTER)
+        self.master.start(ready=lambda: self.master.log().count(_IS_MASTER) > seen)
+
+    def start_worker(self) -> None:
+        """Start the worker, and wait until the master has it."""
+        seen = self.worker.log().count(_IS_REGISTERED)
+        self.worker.start(ready=lambda: self.worker.log().count(_IS_REGISTERED) > seen)
+
+    def executors(self) -> list[psutil.Process]:
+        """The executors of the worker."""
+        return executors_below(psutil.Process(self.worker.pid)) if self.worker.is_alive else []
+
+    def close(self) -> None:
+        """Kill everything, and remove the unpacked archives, which are large."""
+        executors = self.executors()
+        for process in (self.master, self.worker):
+            process.kill()
+        for executor in executors:
+            executor.kill()
+            executor.wait()
+        shutil.rmtree(self.work, ignore_errors=True)
