@@ -100,6 +100,7 @@ async def _start(flow: Flow) -> None:
     [
         ("no-drover", {}, "they have no Drover: pack it with `drover spark-archive"),
         ("no-python", {_EXECUTOR_PYTHON: "/no/python"}, "they need Python 3"),
+        ("another-secret", {SECRET: "another"}, "check that"),
     ],
 )
 async def test_an_engine_whose_executors_cannot_work_says_why(

@@ -293,8 +293,10 @@ def _build_session(master: str) -> SparkSession:
         text = f"Spark did not start: {cause}"
         if not is_local_master(master):
             text = (
-                f"Spark did not start with the master {master}: {cause}; check that it runs, and "
-                "that it and this machine can reach each other (DROVER_SPARK_MASTER)"
+                f"Spark did not start with the master {master}: {cause.rstrip('.')}; check that it "
+                "runs, that it has this worker's version of Spark and the secret in "
+                "DROVER_SPARK_CONF, and that it and this machine can reach each other "
+                "(DROVER_SPARK_MASTER)"
             )
         raise EngineStartError(ExitCode.SPARK_NOT_STARTED, text) from error
 
