@@ -16,7 +16,7 @@ def requirements(
 
     Args:
         distribution: The distribution.
-        extras: Those of its extras that count; None for all.
+        extras: Its extras that count; None for all.
     """
     for text in distribution.requires or ():
         requirement, of_extra = _REQUIREMENT.match(text), _OF_EXTRA.search(text)

@@ -67,9 +67,10 @@ class KnownPlugins:
 
     def names(self) -> dict[str, str]:
         """For each class name and alias of the plugins, the shortest name of the class."""
+        known: list[pb.Plugin | pb.RecordPlugin] = [*self._installed.values(), *self.record_plugins]
         return {
             name: min((each.class_name, *each.aliases), key=len)
-            for each in (*self._installed.values(), *self.record_plugins)
+            for each in known
             for name in (each.class_name, *each.aliases)
         }
 
