@@ -11,6 +11,7 @@ from tests.support.kafka.clients import create_topic, read_all
 from tests.support.kafka.connect import ConnectOptions
 from tests.support.kafka.copy import FileCopy
 from tests.support.kafka.drover_cluster import drover_on_kafka
+from tests.support.spark_processes import executors_below
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
@@ -68,19 +69,4 @@ async def _passed(copy: FileCopy) -> None:
 
 
 def _executors(cluster: EmbeddedCluster) -> list[psutil.Process]:
-    found = []
-    for pid in [each.pid for each in psutil.process_iter()]:
-        try:
-            process = psutil.Process(pid)
-            words = process.cmdline()
-            is_executor = any("CoarseGrainedExecutorBackend" in each for each in words)
-            if is_executor and _is_below(process, cluster):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def _is_below(process: psutil.Process, cluster: EmbeddedCluster) -> bool:
-    worker = cluster.process("worker-1").pid
-    return worker in [each.pid for each in process.parents()]
+    return executors_below(psutil.Process(cluster.process("worker-1").pid))
