@@ -308,6 +308,13 @@ async def present_offsets(world: World, name: str) -> list[Any]:
     return sorted((json.dumps(each["partition"]), each["offset"]) for each in found["offsets"])
 
 
+async def test_the_offsets_of_a_replay_are_explained(world: World) -> None:
+    await world.create("e-d", **{"errors.deadletterqueue.topic.name": "e-dead"})
+    await commit(world, "e-d", '{"kafka_topic":"e-dead","kafka_partition":0}', '{"kafka_offset":3}')
+    page = await world.shown("e-d", "1 offset", tab="offsets")
+    assert "e-dead is the dead letter queue: its offsets are how far" in page.text
+
+
 async def test_offsets_are_edited_after_a_page_with_the_difference(world: World) -> None:
     await world.create("e-a")
     page = await world.open("e-a", "offsets")
@@ -317,7 +324,12 @@ async def test_offsets_are_edited_after_a_page_with_the_difference(world: World)
     page = await world.shown("e-a", "2 offsets", tab="offsets")
     assert "Offsets can be changed while the connector is stopped." in page.text
     assert EDIT not in page.html
-    await world.set_state("e-a", "stop", "STOPPED")
+    assert "dead letter queue" not in page.text
+    asked = await world.console.submit(page, CONFIRM, ("action", "stop"))
+    done = await world.console.submit(asked, RUN)
+    assert "Back to the offsets of e-a" in done.text
+    assert 'href="/ui/connector?name=e-a&amp;tab=offsets"' in done.html
+    await world.shown("e-a", "The connector is stopped", tab="offsets")
     page = await world.open("e-a", "offsets")
     entered = [("entered", '{"at":9007199254740995}'), ("entered", "")]
     added = [("new_partition", '{"file":"c"}'), ("new_offset", '{"at":0.10}')]

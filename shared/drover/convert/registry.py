@@ -10,7 +10,7 @@ from drover.config.class_registry import (
     VersionUnavailableError,
     version_setting,
 )
-from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, Importance, SettingError
 from drover.config.validators import Check
 from drover.convert.converter import Converter
 from drover.convert.other_converters import CONVERTERS_ELSEWHERE
@@ -49,10 +49,12 @@ def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigD
     """The setting that names a converter (``value.converter``), optional, and behind its prefix the
     settings of the converter that ``raw`` names; only the first if it names none that there is.
     """
+    is_of_headers = setting == "header.converter"
     chosen = ConfigKey(
         setting,
         ConfigType.CLASS,
         default=None,
+        importance=Importance.LOW if is_of_headers else Importance.HIGH,
         documentation=f"The converter: {', '.join(CONVERTERS.own_names())}, or another class.",
         group="Converters",
     )

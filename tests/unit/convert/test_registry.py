@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from drover.config.config_def import Importance
 from drover.convert.registry import CONVERTERS, build_converter, converter_config_def
 
 _STORAGE = "org.apache.kafka.connect.storage"
@@ -85,3 +86,17 @@ def test_a_converter_is_pickled_with_its_config(kind: Any) -> None:
     copied = pickle.loads(pickle.dumps(converter))
     assert type(copied) is kind
     assert copied.config == converter.config
+
+
+@pytest.mark.parametrize(
+    ("setting", "importance"),
+    [
+        ("key.converter", Importance.HIGH),
+        ("value.converter", Importance.HIGH),
+        ("header.converter", Importance.LOW),
+    ],
+)
+def test_the_converters_of_keys_and_values_are_important(
+    setting: str, importance: Importance
+) -> None:
+    assert next(iter(converter_config_def(setting, {}))).importance is importance

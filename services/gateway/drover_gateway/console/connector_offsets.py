@@ -7,6 +7,7 @@ import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.transform.exact_texts import first_ms_of
 from drover_gateway.console import connector_offsets_page as html
 from drover_gateway.console.connectors import decoded_name
@@ -59,6 +60,7 @@ class OffsetsPages:
             is_sink=connector.type == pb.CONNECTOR_TYPE_SINK,
             is_stopped=connector.target_state == pb.TARGET_STATE_STOPPED,
             digest=_digest(offsets),
+            dead_letter_topic=connector.config.get(DEAD_LETTER_TOPIC, "").strip(),
         )
 
     async def _confirm_edit(self, request: Request) -> Response:

@@ -35,6 +35,7 @@ def offsets_html(
     is_stopped: bool,
     is_sink: bool,
     digest: str,
+    dead_letter_topic: str,
 ) -> Html:
     """The tab; offsets of a stopped connector can be edited."""
     lags = [each.lag for each in offsets if each.HasField("lag")]
@@ -45,6 +46,10 @@ def offsets_html(
     if has_more:
         text = f"Only {OFFSETS_MAX:,} are shown; the command below lists all of them."
         parts.append(tag("p", text, class_="quiet-note"))
+    if any(_topic(each) == dead_letter_topic for each in offsets if dead_letter_topic):
+        queue = tag("bdi", dead_letter_topic)
+        text = " is the dead letter queue: its offsets are how far the last replay has read it."
+        parts.append(tag("p", queue, text, class_="quiet-note"))
     if not is_stopped:
         parts += [
             _table(offsets) if offsets else _none(),
@@ -210,6 +215,7 @@ def _action_form(visit: Visit, name: str, action: Action) -> Html:
         CONFIRM,
         tag("input", type="hidden", name="name", value=form_value(name)),
         tag("input", type="hidden", name="of", value=form_value(name)),
+        tag("input", type="hidden", name="tab", value="offsets"),
         tag("button", f"{action.label}…", name="action", value=action.key),
         class_="decide",
     )
@@ -227,6 +233,11 @@ def _none() -> Html:
         "There are no offsets yet",
         tag("p", "A connector commits them with its first records."),
     )
+
+
+def _topic(offset: pb.ConnectorOffset) -> str | None:
+    partition = json.loads(offset.partition_json)
+    return partition.get("kafka_topic") if isinstance(partition, dict) else None
 
 
 def _stop_first(visit: Visit, name: str) -> Html:

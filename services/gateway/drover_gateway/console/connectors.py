@@ -1,12 +1,13 @@
 """The list of connectors, and actions on many of them."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
 import structlog
 
 from drover_gateway.console import connectors_page
-from drover_gateway.console.actions import ACTIONS, Action, effect_of, run, without_role
+from drover_gateway.console.actions import ACTIONS, DELETE, Action, effect_of, run, without_role
 from drover_gateway.console.frame import CONNECTORS, LIVE, encoded, page, page_ends
 from drover_gateway.console.html import join
 from drover_gateway.console.http import Form, PageError, Response, query_of
@@ -74,8 +75,8 @@ class ConnectorsPages(Pages):
                 effect = without_role(action, effect)
             effects.append(effect)
         title = f"{action.label}?"
-        of = decoded_name(request.form.one("of"))
-        content = connectors_page.confirm_html(request.visit, action, effects, query, of)
+        origin = _origin(request.form)
+        content = connectors_page.confirm_html(request.visit, action, effects, origin)
         return Response(page(request.visit, title, content, current=CONNECTORS))
 
     async def _run(self, request: Request) -> Response:
@@ -95,6 +96,7 @@ class ConnectorsPages(Pages):
         title = f"{action.label}: {len(names):,}"
         start, end = page_ends(request.visit, title, current=CONNECTORS)
         yield encoded(start, '<ul class="lines results">')
+        origin = _origin(request.form)
         failures: list[str] = []
         async for result in run(self._context.client(request), action, names):
             if result.error:
@@ -110,13 +112,19 @@ class ConnectorsPages(Pages):
             len(names) - len(failures),
             failures,
             action,
-            _filter_query(request.form),
+            # the page of a deleted connector has nothing but its history
+            replace(origin, connector="") if action.key == DELETE.key else origin,
             request.visit,
         )
         yield encoded("</ul>", rest, end)
 
     def _live(self, query: Form, rights: ReadRights) -> ConnectorsLive:
         return ConnectorsLive(self._context.shown)
+
+
+def _origin(form: Form) -> connectors_page.Origin:
+    of = decoded_name(form.one("of"))
+    return connectors_page.Origin(_filter_query(form), of, form.one("tab") == "offsets")
 
 
 def _action(form: Form) -> Action:

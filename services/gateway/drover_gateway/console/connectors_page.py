@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
@@ -153,18 +154,51 @@ def filters_html(visit: Visit, filters: Filters, summary: Summary) -> Html:
     )
 
 
-def confirm_html(
-    visit: Visit, action: Action, effects: Sequence[Effect], query: str, of: str = ""
-) -> Html:
-    """What an action will do, before it is done; ``of`` is the connector whose page it is from."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The page on which an action was chosen: of a connector, or the list with its filters."""
+
+    query: str
+    connector: str = ""
+    is_offsets: bool = False
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        if self.connector:
+            return connector_url(self.connector, "offsets" if self.is_offsets else "")
+        return f"{CONNECTORS}?{self.query}" if self.query else CONNECTORS
+
+    def fields(self) -> list[Html]:
+        """Keep it in a form."""
+        values = {
+            "filter": self.query,
+            "of": form_value(self.connector),
+            "tab": "offsets" if self.is_offsets else "",
+        }
+        return [
+            tag("input", type="hidden", name=name, value=value)
+            for name, value in values.items()
+            if value or name == "filter"
+        ]
+
+    def link(self) -> Html:
+        """A link to it."""
+        if not self.connector:
+            return tag("a", "Back to the connectors", href=self.url)
+        before = "Back to the offsets of " if self.is_offsets else "Back to "
+        return tag("a", before, tag("bdi", self.connector), href=self.url)
+
+
+def confirm_html(visit: Visit, action: Action, effects: Sequence[Effect], origin: Origin) -> Html:
+    """What an action will do, before it is done."""
     changing = [each for each in effects if each.is_change]
-    back = connector_url(of) if of else _list_url(query)
     if not effects:
         return notice(
             "empty",
             "Nothing is selected",
             tag("p", "Select connectors in the list first."),
-            tag("p", tag("a", "Back to the connectors", href=back)),
+            tag("p", origin.link()),
         )
     lines = [_effect_line(each) for each in effects]
     names = [each.name for each in changing]
@@ -185,10 +219,10 @@ def confirm_html(
         visit.form(
             RUN,
             tag("input", type="hidden", name="action", value=action.key),
-            tag("input", type="hidden", name="filter", value=query),
+            *origin.fields(),
             *hidden,
             button,
-            tag("a", "Cancel", href=back),
+            tag("a", "Cancel", href=origin.url),
             class_="decide",
         ),
         _equivalents(action, names) if names else None,
@@ -207,14 +241,16 @@ def result_line(action: Action, result: Result) -> Html:
     return tag("li", name, " ", outcome)
 
 
-def results_end(done: int, failed: Sequence[str], action: Action, query: str, visit: Visit) -> Html:
+def results_end(
+    done: int, failed: Sequence[str], action: Action, origin: Origin, visit: Visit
+) -> Html:
     """The part of the page after the lines with the results."""
     again = None
     if failed:
         hidden = [tag("input", type="hidden", name="name", value=form_value(n)) for n in failed]
         again = visit.form(
             CONFIRM,
-            tag("input", type="hidden", name="filter", value=query),
+            *origin.fields(),
             *hidden,
             tag("button", f"Try the {len(failed):,} again", name="action", value=action.key),
         )
@@ -222,17 +258,8 @@ def results_end(done: int, failed: Sequence[str], action: Action, query: str, vi
     return join(
         tag("p", tag("strong", text), class_="bad" if failed else "good", role="status"),
         again,
-        tag(
-            "p",
-            tag(
-                "a", "Back to the connectors", href=f"{CONNECTORS}?{query}" if query else CONNECTORS
-            ),
-        ),
+        tag("p", origin.link()),
     )
-
-
-def _list_url(query: str) -> str:
-    return f"{CONNECTORS}?{query}" if query else CONNECTORS
 
 
 def _found_text(filters: Filters, found: int, total: int) -> str:
