@@ -10,7 +10,7 @@ from tests.support.repository import python_files, text_of
 
 #: A command of `drover` that a value follows, with words between them.
 _COMMAND = re.compile(r"\bdrover (?:[a-z-]+ )+(?:[A-Za-z=-]+ )*$")
-#: Quotes its names itself: it writes a script with functions of its own.
+#: Writes a shell script, whose functions quote their names.
 _SCRIPTS = "shared/drover/migrate/scripts.py"
 PROGRAMS = [
     path
