@@ -19,7 +19,7 @@ from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
 from drover.dataplane.kafka.task_producer import TaskProducer
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.partitioner import partitions_for_keys
-from drover.dataplane.plane import AbandonedError, Destination, OutcomeUnknownError
+from drover.dataplane.plane import AbandonedError, Destination, OutcomeUnknownError, Receipt
 from drover.errors import (
     DroverError,
     FailedPreconditionError,
@@ -115,11 +115,12 @@ class Owner:
         self.writer.opened(committed)
         self.next = int(committed[0].offset_json or "0") if committed else 0
 
-    def publish_next(self) -> None:
+    def publish_next(self) -> Receipt:
         """Publish a batch of two lines; repeat it if its outcome is unknown."""
         staged = self.world.staged(b"line %d" % self.next, b"line %d" % (self.next + 1))
-        self.writer.publish([staged], [offset(self.next + 2)])
+        receipt = self.writer.publish([staged], [offset(self.next + 2)])
         self.next += 2
+        return receipt
 
 
 def are_there(staged: StagedFiles) -> bool:

@@ -57,6 +57,21 @@ def test_a_small_batch_goes_with_its_offsets(
     owner.writer.close()
 
 
+def test_the_offsets_of_published_records_are_known(world: World) -> None:
+    owner = world.take_over()
+    owner.start()
+    placed: list[int] = []
+    for _ in range(3):
+        placement = owner.publish_next().placement
+        assert placement is not None
+        assert placement.partition_counts == {world.topic: 1}
+        for each in placement.ranges:
+            assert (each.topic, each.partition) == (world.topic, 0)
+            placed += range(each.start_offset, each.end_offset)
+    assert placed == [each.offset for each in world.records()]
+    owner.writer.close()
+
+
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.ANSWER_LOST])
 @pytest.mark.parametrize("api_key", [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, PRODUCE, END_TXN])
 def test_what_is_lost_is_asked_again(relay: Relay, world: World, api_key: int, fate: Fate) -> None:

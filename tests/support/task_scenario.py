@@ -247,8 +247,9 @@ def _describe(instruction: TaskInstruction) -> str:
             return f"transaction {number}: {step}"
         case instructions.TakeStep(step, offsets):
             return f"{step}: {_offsets(offsets)}" if offsets else f"{step}"
-        case instructions.Notify(offsets):
-            return f"notify: {_next(offsets[0][1])}"
+        case instructions.Notify(offsets, placement, batch_count):
+            placed = f", placed {batch_count} batches" if placement is not None else ""
+            return f"notify: {_next(offsets[0][1])}{placed}"
         case instructions.Discard(staged):
             return f"discard {len(staged)} batches"
         case instructions.NoteRestored(total_count):

@@ -46,6 +46,7 @@ from drover.connector.plain_rows import table_of
 from drover.connector.task import SnapshotProgress, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.topic_creation import TopicRule
+from drover.dataplane.values import Placement
 from drover.model.offsets import CommittedOffset
 from drover.pipeline.layouts import TableRows
 
@@ -183,6 +184,11 @@ class SourceTask(ABC):
         called again only after the batch and its offsets are committed (unless ``reads_ahead``). If
         that fails, the task is restarted from the last committed offsets. So a task may advance its
         own position here.
+        """
+
+    def placed(self, placement: Placement, batch_count: int) -> None:  # noqa: B027 (optional)
+        """Called before ``committed`` of the first of the next ``batch_count`` batches, which were
+        written together, if the storage reported the offsets of their records.
         """
 
     def committed(  # noqa: B027 (optional)

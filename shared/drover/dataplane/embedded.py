@@ -29,7 +29,7 @@ from drover.dataplane.staging import BLOB_BYTES, Stager, pieces, staged_blobs
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.topic_creation import PlannedUse, TopicCreation
 from drover.dataplane.topic_settings import compacts, setting_fault, with_defaults
-from drover.dataplane.values import Appended, ReadPlan, SettingOrigin, StagedBlob
+from drover.dataplane.values import Appended, Placement, ReadPlan, SettingOrigin, StagedBlob
 from drover.errors import UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.names import BROKER_TOPICS
@@ -77,6 +77,10 @@ class EmbeddedWriter:
             record_count=published.record_count,
             topics=tuple(itertools.islice(names, BATCH_TOPICS_MAX)),
             size_bytes=sum(blob.size_bytes for blob in blobs),
+            placement=Placement(
+                published.ranges,
+                Placement.same_counts((each.topic, each.partition_count) for each in blobs),
+            ),
         )
 
     def discard(self, staged: Sequence[Sequence[StagedBlob]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
 from drover.dataplane.topic_creation import SINGLE_PARTITION, PlannedUse, TopicCreation
-from drover.dataplane.values import Appended, ReadPlan, SettingOrigin
+from drover.dataplane.values import Appended, Placement, ReadPlan, SettingOrigin
 from drover.errors import DataLossError, DroverError, Reason, UnavailableError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -55,13 +55,14 @@ class Receipt:
     ``topics`` are the records' topics, at most BATCH_TOPICS_MAX. ``uncommitted`` are the offsets
     that the caller has to commit now, because they were not committed with the records: a crash
     before that repeats the batch. It is empty for exactly-once writes. ``size_bytes`` is the
-    approximate size of the records.
+    approximate size of the records, and ``placement`` their offsets, None if they are not known.
     """
 
     record_count: int
     topics: Collection[str]
     uncommitted: Sequence[CommittedOffset] = ()
     size_bytes: int = 0
+    placement: Placement | None = None
 
 
 class NotPublishedError(UnavailableError):

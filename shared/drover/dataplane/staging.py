@@ -37,6 +37,7 @@ STAGED_SCHEMA = pa.schema(
         ("record_count", pa.int64()),
         ("size_bytes", pa.int64()),
         ("blob_id", pa.int64()),
+        ("partition_count", pa.int32()),
     ]
 )
 
@@ -85,6 +86,7 @@ def staged_blobs(rows: Iterable[Any]) -> list[StagedBlob]:
             record_count=row["record_count"],
             size_bytes=row["size_bytes"],
             blob_id=row["blob_id"],
+            partition_count=row["partition_count"],
         )
         for row in rows
     ]
@@ -200,6 +202,7 @@ class _Run:
                 record_count=sum(batch.num_rows for batch in buffer.batches),
                 size_bytes=buffer.size_bytes,
                 blob_id=blob_id,
+                partition_count=self._partition_counts[topic],
             )
         )
 

@@ -1,6 +1,6 @@
 """The data plane's values: topics, staged blobs, ranges to read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -40,6 +40,8 @@ class StagedBlob:
     record_count: int
     size_bytes: int
     blob_id: int
+    #: The topic's partitions when the records were assigned to them; 0 if it is not known.
+    partition_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,29 @@ class PublishedRange:
     partition: int
     start_offset: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The offsets of published batches.
+
+    Attributes:
+        ranges: The offsets of the records, for each topic partition in the order of the records.
+        partition_counts: The partitions of each topic when keys were assigned to them; without
+            topics whose number changed while the batches were written.
+    """
+
+    ranges: Sequence[PublishedRange] = ()
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def same_counts(found: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """The partition counts of topics for which all counts are equal."""
+        counts: dict[str, int] = {}
+        for topic, count in found:
+            if counts.setdefault(topic, count) != count:
+                counts[topic] = 0
+        return {topic: count for topic, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ def test_a_java_source_is_told_of_each_stored_record_and_keeps_keys_and_tombston
     found = kit.records("numbers")
     assert [each.key for each in found] == [f"k{n}".encode() for n in range(100)]
     assert [each.value for each in found][8:10] == [b"v8", None]
-    assert lines(trace, "ack") == [f"ack k{n} numbers" for n in range(100)]
+    assert lines(trace, "ack") == [f"ack k{n} numbers-0@{n}" for n in range(100)]
     assert lines(trace, "commit")
     kit.run(until=lambda: len(lines(trace, "start")) == 2)
     assert lines(trace, "start") == ["start 0", "start 100"]

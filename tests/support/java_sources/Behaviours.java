@@ -124,10 +124,17 @@ public class Behaviours {
         }
     }
 
+    /** Its task has no commit(), before which Drover stores all records. */
+    public static class Lean extends Source {
+        public Class<? extends Task> taskClass() {
+            return NumbersWithoutCommit.class;
+        }
+    }
+
     /** Consecutive numbers, ten in each poll, up to 100. */
-    public static class Numbers extends SourceTask {
-        private Map<String, String> settings;
-        private String mode;
+    public static class NumbersWithoutCommit extends SourceTask {
+        Map<String, String> settings;
+        String mode;
         private long next;
 
         public String version() {
@@ -156,6 +163,7 @@ public class Behaviours {
                     Schema.STRING_SCHEMA, "k" + value, Schema.OPTIONAL_STRING_SCHEMA,
                     value % 10 == 9 ? null : "v" + value));
             }
+            note(settings, "poll " + next);
             if (context.transactionContext() != null) {
                 if (next % 50 == 0) {
                     context.transactionContext().commitTransaction();
@@ -166,16 +174,19 @@ public class Behaviours {
 
         public void commitRecord(SourceRecord record, RecordMetadata metadata) {
             misbehave(mode, "commitRecord");
-            note(settings, "ack " + record.key() + " " + metadata.topic());
-        }
-
-        public void commit() {
-            misbehave(mode, "commit");
-            note(settings, "commit");
+            note(settings, "ack " + record.key() + " " + metadata.topic() + "-" + metadata.partition()
+                + "@" + metadata.offset());
         }
 
         public void stop() {
             misbehave(mode, "stop");
+        }
+    }
+
+    public static class Numbers extends NumbersWithoutCommit {
+        public void commit() {
+            misbehave(mode, "commit");
+            note(settings, "commit");
         }
     }
 

@@ -1,9 +1,9 @@
-"""Tasks of Java plugins in a real JVM, without Spark: a method that does not return concerns only
-its own connector, and is reported with the method, the plugin and the remedy.
+"""Tasks of Java plugins in a real JVM, without Spark: they know where their records are stored, and
+a method that does not return concerns only its own connector.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from drover.connector.connector import Connector
 from drover.connector.settings import CONFIG_TEXTS
 from drover.connectors.java.tasks import JavaSourceTask, JavaTaskError
 from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.partitioner import partitions_for_keys
+from drover.dataplane.values import Placement, PublishedRange
 from drover.java_plugins.catalogue import Kind
 from drover.java_plugins.host import CALL_LIMIT, HOSTS, POLL_LIMIT, Host
 from drover.java_plugins.wire import PUT_SCHEMA
@@ -82,6 +84,7 @@ def new_task(
         "java.isolation": "plugin",
         "java.call.timeout.ms": 600_000,
         "batch.max.records": 10_000,
+        "partitioner.keyless": "first",
         "batch.max.bytes": 1 << 23,
         **settings,
     }
@@ -167,6 +170,75 @@ def neighbour(behaviours: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     task.start(context)
     yield Neighbour(task)
     task.stop()
+
+
+# --- acknowledgements -----------------------------------------------------------------------------
+
+
+def acknowledged(
+    make: Make, tmp_path: Path, ranges: Sequence[PublishedRange], counts: Mapping[str, int]
+) -> list[str]:
+    """The places that a source receives for its records, from batches that are stored together; the
+    first has ten records.
+    """
+    task, context = make("Lean", "", **{"batch.max.records": 10})
+    task.start(context)
+    first = polled(task)
+    context.config["batch.max.records"] = 10_000
+    batches = [first, polled(task)]
+    while (count := sum(len(rows(each)) for each in batches)) < 100:
+        batches.append(polled(task))
+    task.placed(Placement(ranges, counts), len(batches))
+    for each in batches:
+        task.committed(each.offsets)
+    trace = tmp_path / "trace-0"
+    wait_until(lambda: len(lines(trace, "ack")) >= count, timeout_s=_TIMEOUT_S)
+    assert [each.split()[1] for each in lines(trace, "ack")] == [f"k{n}" for n in range(100)]
+    return [each.partition(" numbers-")[2] for each in lines(trace, "ack")]
+
+
+def test_a_source_is_told_the_offsets_of_its_stored_records(make: Make, tmp_path: Path) -> None:
+    ranges = [PublishedRange("numbers", 0, 70, 85), PublishedRange("numbers", 0, 90, 175)]
+    found = acknowledged(make, tmp_path, ranges, {"numbers": 1})
+    assert found == [f"0@{n}" for n in (*range(70, 85), *range(90, 175))]
+
+
+def test_a_source_is_told_the_partition_of_each_key(make: Make, tmp_path: Path) -> None:
+    keys = pa.array([f"k{n}".encode() for n in range(100)])
+    partitions = partitions_for_keys(keys, 3).to_pylist()
+    ranges = [PublishedRange("numbers", p, 10, 10 + partitions.count(p)) for p in range(3)]
+    found = acknowledged(make, tmp_path, ranges, {"numbers": 3})
+    assert found == [f"{p}@{10 + partitions[:n].count(p)}" for n, p in enumerate(partitions)]
+
+
+@pytest.mark.parametrize(("end", "counts"), [(169, {"numbers": 1}), (170, {})])
+def test_offsets_are_unknown_where_it_is_not_known_which_records_are_stored(
+    make: Make, tmp_path: Path, end: int, counts: Mapping[str, int]
+) -> None:
+    found = acknowledged(make, tmp_path, [PublishedRange("numbers", 0, 70, end)], counts)
+    assert found == ["0@-1"] * 100
+
+
+def test_commit_is_called_when_all_polled_records_are_stored_and_acknowledged(
+    make: Make, tmp_path: Path
+) -> None:
+    task, context = make("Source", "", **{"batch.max.records": 10})
+    task.start(context)
+    count = 0
+    while count < 100:
+        batch = polled(task)
+        count += len(rows(batch))
+        task.committed(batch.offsets)
+    trace = tmp_path / "trace-0"
+    wait_until(lambda: lines(trace, "commit"), timeout_s=_TIMEOUT_S)
+    acknowledged_count = polled_count = 0
+    for each in trace.read_text().splitlines():
+        if each.startswith("poll"):
+            polled_count = int(each.split()[1])
+        elif each.startswith("ack"):
+            acknowledged_count += 1
+        elif each == "commit":
+            assert acknowledged_count == polled_count
 
 
 # --- methods that do not return -------------------------------------------------------------------

@@ -158,11 +158,16 @@ def _is_step(name: str) -> bool:
     return any(name == each or name.startswith(f"{each}.") for each in steps)
 
 
+def has_steps_of_drover(texts: Mapping[str, str | None]) -> bool:
+    """Whether Drover has a part of the steps of a translated config."""
+    return _TRANSFORMS in texts or KEY in texts
+
+
 def hosted_config(texts: Mapping[str, str | None]) -> dict[str, str]:
     """The config for the host, of a translated config: with full names of Java classes, and with
     JSON with schemas where Drover has a part.
     """
-    is_mixed = _TRANSFORMS in texts or KEY in texts
+    is_mixed = has_steps_of_drover(texts)
     config: dict[str, str] = {}
     for name, text in texts.items():
         if text is None or (is_mixed and _is_step(name) and not name.startswith(_PREDICATES)):

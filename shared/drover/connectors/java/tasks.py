@@ -21,11 +21,12 @@ from drover.connector import (
     TopicPartition,
     Written,
 )
-from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS
+from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS, PARTITIONER_KEYLESS
 from drover.connector.task import TaskContext
-from drover.connectors.java.chain import hosted_config
+from drover.connectors.java.chain import has_steps_of_drover, hosted_config
 from drover.connectors.java.places import plugins_of
 from drover.connectors.java.settings import CALL_TIMEOUT_MS, CONFIG_TEXTS, ISOLATION, OF_TASK
+from drover.dataplane.values import Placement
 from drover.java_plugins.catalogue import JavaClass
 from drover.java_plugins.host import (
     CALL_LIMIT,
@@ -193,6 +194,11 @@ class JavaSourceTask(_Hosted, SourceTask):
         """See SourceTask."""
         self._context = context
         offsets = [list(each) for each in context.offsets()]
+        #: Whether the host can find the partitions that Drover chooses for its records.
+        self._knows_partitions = (
+            not has_steps_of_drover(context.config[CONFIG_TEXTS])
+            and context.config[PARTITIONER_KEYLESS] != "spread"
+        )
         self._start(context, "start_source", offsets=offsets)
 
     def poll(self) -> SourceBatch | None:
@@ -217,6 +223,21 @@ class JavaSourceTask(_Hosted, SourceTask):
         ]
         ddl = FETCH_REJECTED_DDL if found["rejected"] else FETCH_DDL
         return SourceBatch(ArrowRows(self._context.spark, fetch, parts, ddl), offsets)
+
+    def placed(self, placement: Placement, batch_count: int) -> None:
+        """See SourceTask."""
+        if not self._knows_partitions:
+            return
+        self._called(
+            "placed",
+            run=self._run,
+            batches=batch_count,
+            ranges=[
+                [each.topic, each.partition, each.start_offset, each.end_offset]
+                for each in placement.ranges
+            ],
+            partition_counts=dict(placement.partition_counts),
+        )
 
     def committed(
         self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]

@@ -27,6 +27,7 @@ from drover.dataplane.kafka.record_batches import (
 from drover.dataplane.kafka.staging import StagedPart, read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
 from drover.dataplane.partitioner import partitions_for_keys
+from drover.dataplane.values import PublishedRange
 from drover.log.kafka.aiokafka_client import can_reach, submit
 from drover.log.kafka.brokers import Place, call, outcome_of, shared_brokers
 from drover.log.kafka.client import BROKERS_MAX_BYTES, SOCKET_TIMEOUT_MS
@@ -73,12 +74,18 @@ class BatchProducer(TaskProducer):
         self._held: dict[Place, EncodedBatch] = {}
         self._held_bytes = 0
         #: The last request that is not acknowledged yet.
-        self._sending: Future[None] | None = None
+        self._sending: Future[list[PublishedRange]] | None = None
+        self._ranges: list[PublishedRange] = []
 
     @property
     def encoding(self) -> Encoding:
         """See TaskProducer."""
         return self._encoding
+
+    @property
+    def ranges(self) -> Sequence[PublishedRange]:
+        """See TaskProducer."""
+        return [each for each in self._ranges if each.topic not in self._offset_topics]
 
     def init(self) -> None:
         """See TaskProducer."""
@@ -98,6 +105,7 @@ class BatchProducer(TaskProducer):
     def produce(self, parts: Sequence[StagedPart]) -> None:
         """See TaskProducer."""
         self._begin()
+        self._ranges = []
         topics: set[str] = set()
         for part in parts:
             for place, batch in read_batches(part):
@@ -180,7 +188,8 @@ class BatchProducer(TaskProducer):
         """Wait for the acknowledgement of the last request."""
         sending, self._sending = self._sending, None
         if sending is not None:
-            outcome_of(sending)
+            found = outcome_of(sending)
+            self._ranges += found
 
     @contextlib.contextmanager
     def _writing(self, topic: str) -> Iterator[None]:

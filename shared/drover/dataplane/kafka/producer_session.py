@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError
 
 from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
 from drover.dataplane.kafka.record_batches import EncodedBatch, halved
+from drover.dataplane.values import PublishedRange
 from drover.log.kafka.brokers import (
     CONNECTION_ERRORS,
     Brokers,
@@ -105,11 +106,15 @@ class ProducerSession:
         found = await self._coordinate(request, lambda answer: [answer.error_code])
         self._producer_id, self._epoch = found.producer_id, found.producer_epoch
 
-    async def write(self, batches: Mapping[Place, EncodedBatch]) -> None:
+    async def write(self, batches: Mapping[Place, EncodedBatch]) -> list[PublishedRange]:
         """Write a batch to each of these partitions in the open transaction, and wait for
         acknowledgement. A batch that is over the limit of its topic is halved, as by Kafka's
         producer.
+
+        Returns:
+            Where the records are, as far as the brokers report it.
         """
+        ranges = []
         new = [place for place in batches if place not in self._added]
         if new:
             await self._add(new)
@@ -123,17 +128,22 @@ class ProducerSession:
         }
         attempts = _Attempts()
         while waiting:
-            codes = await self._send(waiting)
+            codes, bases = await self._send(waiting)
             for place, code in codes.items():
                 if code in TOO_LARGE:
                     large[place] = self._refused(place, batches[place], len(waiting.pop(place)))
                 elif code in _WRITTEN:
                     del waiting[place]
+                    base = bases.get(place, -1)
+                    if base >= 0:
+                        end = base + batches[place].record_count
+                        ranges.append(PublishedRange(*place, base, end))
             if waiting:
                 await attempts.pause_after(codes.values())
         for place, batch in large.items():
             for half in await asyncio.to_thread(halved, batch):
-                await self.write({place: half})
+                ranges += await self.write({place: half})
+        return ranges
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort the transaction, if it has any partitions."""
@@ -179,14 +189,17 @@ class ProducerSession:
         self._sequences[place] = (self._sequences[place] - batch.record_count) % _SEQUENCE_END
         return batch
 
-    async def _send(self, batches: Mapping[Place, bytes]) -> dict[Place, int]:
+    async def _send(
+        self, batches: Mapping[Place, bytes]
+    ) -> tuple[dict[Place, int], dict[Place, int]]:
         """Send each leader its batches; returns their error codes, of which some mean to send a
-        batch again, or to halve it.
+        batch again, or to halve it, and the first offsets of written ones.
 
         Raises:
             RefusedError: A batch cannot be written.
         """
         codes: dict[Place, int] = {}
+        bases: dict[Place, int] = {}
         by_leader: dict[int, list[Place]] = defaultdict(list)
         for place in batches:
             try:
@@ -200,15 +213,19 @@ class ProducerSession:
             for leader, places in by_leader.items()
         ]
         for found in [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent):
-            codes.update(found)
+            codes.update({place: code for place, (code, _) in found.items()})
+            bases.update({place: base for place, (_, base) in found.items()})
         for (topic, _), code in codes.items():
             if code in _LEADER_BUSY:
                 self._brokers.forget(topic)
             elif code not in _WRITTEN | TOO_LARGE:
                 raise RefusedError(code)
-        return codes
+        return codes, bases
 
-    async def _produce(self, leader: int, batches: Mapping[Place, bytes]) -> dict[Place, int]:
+    async def _produce(
+        self, leader: int, batches: Mapping[Place, bytes]
+    ) -> dict[Place, tuple[int, int]]:
+        """The error code and the first offset of each batch."""
         request = ProduceRequest(
             transactional_id=self._id,
             required_acks=_ALL_REPLICAS,
@@ -218,11 +235,11 @@ class ProducerSession:
         try:
             answer = await self._brokers.ask(leader, request)
         except CONNECTION_ERRORS:
-            return dict.fromkeys(batches, _NO_ANSWER)
+            return dict.fromkeys(batches, (_NO_ANSWER, -1))
         return {
-            (topic, partition): code
+            (topic, partition): (code, base)
             for topic, partitions in answer.topics
-            for partition, code, *_ in partitions
+            for partition, code, base, *_ in partitions
         }
 
     async def _coordinate(self, request: Any, codes_of: Callable[[Any], Iterable[int]]) -> Any:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.record_batches import Encoding
 from drover.dataplane.kafka.staging import StagedPart
+from drover.dataplane.values import PublishedRange
 from drover.errors import FailedPreconditionError
 from drover.log.kafka.errors import FENCED, FORBIDDEN
 from drover.log.storage import KafkaStorage
@@ -56,6 +57,13 @@ class TaskProducer(ABC):
     @property
     def encoding(self) -> Encoding | None:
         """The staging format of its files: record batches, or (None) single records."""
+        return None
+
+    @property
+    def ranges(self) -> Sequence[PublishedRange] | None:
+        """The offsets of the records of the last transaction, for each partition in the order of
+        the records; None if they are not known.
+        """
         return None
 
     @abstractmethod

@@ -22,6 +22,7 @@ from drover.dataplane.plane import (
     WriterStarts,
 )
 from drover.dataplane.spark_jobs import run_pass, run_pass_each
+from drover.dataplane.values import Placement
 from drover.errors import DroverError, FailedPreconditionError, Reason
 from drover.log.kafka.errors import UNKNOWN_TOPIC, kafka_code
 from drover.log.storage import KafkaStorage
@@ -165,7 +166,15 @@ class ExactlyOnceWriter:
                 dict.fromkeys(topic for each in staged for topic in each.partition_counts)
             ),
             size_bytes=sum(each.size_bytes for each in staged),
+            placement=Placement() if self._is_empty else self._placement(staged),
         )
+
+    def _placement(self, staged: Sequence[StagedFiles]) -> Placement | None:
+        ranges = self._producer.ranges
+        if ranges is None:
+            return None
+        counts = (found for each in staged for found in each.partition_counts.items())
+        return Placement(ranges, Placement.same_counts(counts))
 
     def discard(self, staged: Sequence[StagedFiles]) -> None:
         """See TopicWriter."""

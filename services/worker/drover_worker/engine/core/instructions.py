@@ -12,7 +12,7 @@ from drover.connector.offsets import SinkOffset
 from drover.connector.source import SourceBatch
 from drover.connector.task import SnapshotProgress
 from drover.dataplane.plane import PartitionKey
-from drover.dataplane.values import ReadPlan
+from drover.dataplane.values import Placement, ReadPlan
 from drover.model.failures import FailureCause
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.pipeline import PassReport
@@ -385,9 +385,13 @@ class StartSource:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Operation: call ``committed`` with the offsets of a batch."""
+    """Operation: call ``committed`` with the offsets of a batch; before it ``placed``, if this is
+    the first of ``batch_count`` batches with a placement.
+    """
 
     offsets: SourceOffsets
+    placement: Placement | None = None
+    batch_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import ClassVar, Generic
 from drover.connector.offsets import source_offsets
 from drover.connector.source import SourceBatch
 from drover.dataplane.plane import AbandonedError, Receipt, StagedT
-from drover.dataplane.values import ReadPlan
+from drover.dataplane.values import Placement, ReadPlan
 from drover.errors import Reason, UnavailableError
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
@@ -88,8 +88,8 @@ class SourceCore(TaskCore, Generic[StagedT]):
         self._had_data = False
         #: The staged batch to publish on the task's thread; no other is polled before that.
         self._polled: StagedBatch[StagedT] | None = None
-        #: Offsets of committed batches for which committed() has not been called.
-        self._unnotified: deque[SourceOffsets] = deque()
+        #: The calls of committed() that are due.
+        self._unnotified: deque[instructions.Notify] = deque()
         #: Whether there may be dead letters to replay before polling.
         self._has_letters = False
         #: The batch that is being made.
@@ -218,7 +218,7 @@ class SourceCore(TaskCore, Generic[StagedT]):
     def _notify(self) -> None:
         """Call committed() with the offsets of each committed batch, then continue."""
         if self._unnotified:
-            self._operate(Phase.NOTIFYING, instructions.Notify(self._unnotified[0]))
+            self._operate(Phase.NOTIFYING, self._unnotified[0])
         elif self._ends_after_notify:
             self._end_run(0)
         elif self.settings.publishes_apart:
@@ -373,7 +373,7 @@ class SourceCore(TaskCore, Generic[StagedT]):
             self._commit(receipt.uncommitted, batch=done)
             self._end_run(None)
             return
-        self._batch_done(done)
+        self._batch_done(done, receipt.placement)
         self._ends_after_notify = True
         self._notify()
 
@@ -381,11 +381,13 @@ class SourceCore(TaskCore, Generic[StagedT]):
         assert commit.batch is not None
         self._batch_done(commit.batch)
 
-    def _batch_done(self, done: DoneBatch) -> None:
+    def _batch_done(
+        self, done: DoneBatch, placement: Placement | None = None, batch_count: int = 1
+    ) -> None:
         batch = done.staged
         assert batch is not None
         if batch.task_offsets is not None:
-            self._unnotified.append(batch.task_offsets)
+            self._unnotified.append(instructions.Notify(batch.task_offsets, placement, batch_count))
         self._emit(instructions.NoteSnapshot(batch.snapshot, done.report.read_count))
         self._moved(done)
 
@@ -440,12 +442,16 @@ class SourceCore(TaskCore, Generic[StagedT]):
         self._emit(instructions.WakeReaders())
         took_ms = (ended.ended_ms - ended.began_ms) / len(ended.batches)
         size_bytes = receipt.size_bytes  # total of all batches
+        placement = receipt.placement
+        if any(batch.task_offsets is None for batch in ended.batches):
+            placement = None  # records of a replay are among them
         for batch in ended.batches:
             assert batch.report is not None
             self._batch_size.took(max(batch.made_ms, took_ms) / 1000, follows=batch.follows)
             self._emit(instructions.NoteWritten(batch.write_started_ms))
-            self._batch_done(_done(batch, batch.report, receipt, size_bytes))
-            size_bytes = 0
+            done = _done(batch, batch.report, receipt, size_bytes)
+            self._batch_done(done, placement, len(ended.batches))
+            size_bytes, placement = 0, None
 
     # --- failures ----------------------------------------------------------------------------
 

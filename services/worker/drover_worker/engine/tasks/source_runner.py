@@ -157,6 +157,8 @@ class SourceRunner(TaskRunner):
 
     def _notify(self, instruction: instructions.Notify) -> TaskEvent:
         with self._time_limit("committed()", self._tools.limits.poll_ms):
+            if instruction.placement is not None:
+                self._task.placed(instruction.placement, instruction.batch_count)
             self._task.committed(instruction.offsets)
         return events.Notified()
 

@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class BatchProducer extends MockProducer<byte[], byte[]> {
     /** Transactions that Drover stores together. */
     record Batch(long id, List<Transaction> transactions, List<ProducerRecord<byte[], byte[]>> rows,
-            List<Transaction.Rejected> rejected) {
+            List<Transaction.Rejected> rejected, Transaction.Places places) {
         Map<String, String> offsets() {
             Map<String, String> found = new LinkedHashMap<>();
             transactions.forEach(each -> found.putAll(each.offsets));
@@ -129,7 +129,7 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
             bytes += next.size;
         }
         readyBytes -= bytes;
-        Batch batch = new Batch(++lastId, transactions, rows, rejected);
+        Batch batch = new Batch(++lastId, transactions, rows, rejected, Transaction.Places.UNKNOWN);
         taken.add(batch);
         notifyAll();
         return batch;
@@ -141,13 +141,46 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
             .orElseThrow(() -> new IllegalArgumentException("batch " + id + " is not held: it is durable already"));
     }
 
-    /** The oldest batch is durable. */
-    synchronized Batch durable(long id) {
+    /** The oldest batches were stored together. */
+    synchronized void place(int count, Placement placement) {
+        List<Batch> stored = new ArrayList<>();
+        while (stored.size() < count && !taken.isEmpty()) {
+            stored.add(taken.remove());
+        }
+        List<ProducerRecord<byte[], byte[]>> rows = new ArrayList<>();
+        stored.forEach(each -> rows.addAll(each.rows()));
+        Transaction.Places places = placement.of(rows);
+        int first = rows.size();
+        for (int n = stored.size() - 1; n >= 0; n--) {
+            Batch each = stored.get(n);
+            first -= each.rows().size();
+            int start = first;
+            taken.addFirst(new Batch(each.id(), each.transactions(), each.rows(), each.rejected(),
+                row -> places.of(start + row)));
+        }
+    }
+
+    /** The oldest batch, which has to be this one. */
+    synchronized Batch oldest(long id) {
         Batch first = taken.peek();
         if (first == null || first.id() != id) {
             throw new IllegalArgumentException("batch " + id + " is not the oldest one");
         }
-        return taken.remove();
+        return first;
+    }
+
+    /** The oldest batch is durable, and its records are acknowledged. */
+    synchronized void removeOldest() {
+        taken.remove();
+        notifyAll();
+    }
+
+    /** Waits until every committed transaction is durable; returns whether it is, or the task ends. */
+    synchronized boolean awaitDrained() throws InterruptedException {
+        while (!isDrained() && !isClosed) {
+            wait();
+        }
+        return isDrained();
     }
 
     /** Whether every committed transaction is durable. */

@@ -14,10 +14,15 @@ import org.apache.kafka.connect.source.SourceTaskContext;
  * stored, the loop already polls the next one.
  */
 final class HostedSourceTask extends SourceTask {
+    /** How often a task that is never idle waits until all its records are durable, for commit(). */
+    private static final long COMMIT_NANOS = 2_000_000_000;
+
     private final SourceTask plugin;
     private final BatchProducer producer;
     private final Phase phase;
     private final boolean acknowledges;
+    private final boolean commits;
+    private long committedNanos = System.nanoTime();
     /** The transaction that was committed last; null after its commit(). Used on the task's thread. */
     private Transaction current;
 
@@ -25,14 +30,17 @@ final class HostedSourceTask extends SourceTask {
         this.plugin = plugin;
         this.producer = producer;
         this.phase = phase;
-        boolean overrides;
+        acknowledges = overrides("commitRecord", SourceRecord.class, RecordMetadata.class)
+            || overrides("commitRecord", SourceRecord.class);
+        commits = overrides("commit");
+    }
+
+    private boolean overrides(String method, Class<?>... parameters) {
         try {
-            overrides = plugin.getClass().getMethod("commitRecord", SourceRecord.class, RecordMetadata.class)
-                .getDeclaringClass() != SourceTask.class;
-        } catch (NoSuchMethodException never) {
-            overrides = true;
+            return plugin.getClass().getMethod(method, parameters).getDeclaringClass() != SourceTask.class;
+        } catch (NoSuchMethodException removed) {
+            return false;
         }
-        acknowledges = overrides;
     }
 
     void committed(Transaction transaction) {
@@ -71,14 +79,15 @@ final class HostedSourceTask extends SourceTask {
         producer.flushRejected();
         Transaction done = current;
         current = null;
-        if (done != null) {
-            if (done.complete()) {
-                on("commitRecord", () -> {
-                    acknowledge(done);
-                    return null;
-                });
-            }
-        } else if (producer.isDrained()) {
+        if (done != null && done.complete()) {
+            on("commitRecord", () -> {
+                acknowledge(done);
+                return null;
+            });
+        }
+        // commit() may acknowledge all records that poll() has returned, so all of them have to be durable
+        if (commits && (isCommitDue() ? producer.awaitDrained() : producer.isDrained())) {
+            committedNanos = System.nanoTime();
             on("commit", () -> {
                 plugin.commit();
                 return null;
@@ -86,12 +95,15 @@ final class HostedSourceTask extends SourceTask {
         }
     }
 
+    private boolean isCommitDue() {
+        return System.nanoTime() - committedNanos > COMMIT_NANOS;
+    }
+
     /** Passes on the acknowledgements of a transaction that is durable. */
     void acknowledge(Transaction transaction) throws InterruptedException {
         for (Transaction.Acknowledgement each : transaction.acknowledgements()) {
             plugin.commitRecord(each.source(), transaction.metadata(each.row()));
         }
-        plugin.commit();
     }
 
     @Override

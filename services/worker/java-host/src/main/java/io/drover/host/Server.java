@@ -192,6 +192,10 @@ final class Server {
                 ((TaskRun.Source) task(request)).check();
                 return null;
             }
+            case "placed" -> {
+                ((TaskRun.Source) task(request)).placed(request);
+                return null;
+            }
             case "durable" -> {
                 ((TaskRun.Source) task(request)).durable(request);
                 return null;

@@ -15,7 +15,6 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.connect.connector.Connector;
 import org.apache.kafka.connect.connector.Task;
@@ -162,14 +161,18 @@ abstract class TaskRun implements TaskStatus.Listener {
                 part == parts - 1 ? rejected : List.of(), !rejected.isEmpty(), out);
         }
 
-        /** The batch is durable; places has the partition and the offset of each row, if they are known. */
+        /** The place of the rows of the oldest batches, which Drover stored together. */
+        void placed(JsonNode request) {
+            producer.place(request.get("batches").asInt(), new Placement(request));
+        }
+
+        /** The batch is durable. */
         void durable(JsonNode request) throws Exception {
-            BatchProducer.Batch batch = producer.durable(request.get("batch").asLong());
-            JsonNode places = request.get("places");
+            BatchProducer.Batch batch = producer.oldest(request.get("batch").asLong());
             int first = 0;
             for (Transaction each : batch.transactions()) {
                 int start = first;
-                if (each.durable(row -> place(batch, places, start + row))) {
+                if (each.durable(row -> batch.places().of(start + row))) {
                     plugins.within(of.loader(), () -> {
                         task.acknowledge(each);
                         return null;
@@ -177,16 +180,7 @@ abstract class TaskRun implements TaskStatus.Listener {
                 }
                 first += each.records.size();
             }
-        }
-
-        private static RecordMetadata place(BatchProducer.Batch batch, JsonNode places, int row) {
-            if (places == null || row >= places.size()) {
-                return null;
-            }
-            JsonNode place = places.get(row);
-            var record = batch.rows().get(row);
-            return new RecordMetadata(new TopicPartition(record.topic(), place.get(0).asInt()), place.get(1).asLong(), 0,
-                record.timestamp() == null ? -1 : record.timestamp(), Rows.length(record.key()), Rows.length(record.value()));
+            producer.removeOldest();
         }
 
         @Override

@@ -32,14 +32,19 @@ final class Transaction {
     private boolean isComplete;
     private boolean isDurable;
     private boolean isAcknowledged;
-    private Places places = row -> null;
+    private Places places = Places.UNKNOWN;
     long size;
 
     /** Where Drover stored the rows. */
     interface Places {
-        /** The place of a row; null if it is not known. */
-        RecordMetadata of(int row);
+        Places UNKNOWN = row -> null;
+
+        /** The partition and the offset of a row; null if they are not known. */
+        Place of(int row);
     }
+
+    /** A row's partition and its offset. */
+    record Place(int partition, long offset) {}
 
     void add(ProducerRecord<byte[], byte[]> record) {
         records.add(record);
@@ -83,14 +88,13 @@ final class Transaction {
         if (row < 0) {
             return null;
         }
-        RecordMetadata place = places.of(row);
-        if (place != null) {
-            return place;
-        }
         ProducerRecord<byte[], byte[]> record = records.get(row);
-        int partition = record.partition() == null ? RecordMetadata.UNKNOWN_PARTITION : record.partition();
-        return new RecordMetadata(new TopicPartition(record.topic(), Math.max(partition, 0)), -1, 0,
-            record.timestamp() == null ? RecordMetadata.UNKNOWN_PARTITION : record.timestamp(),
+        Place place = places.of(row);
+        if (place == null) {
+            place = new Place(record.partition() == null ? 0 : record.partition(), -1);
+        }
+        return new RecordMetadata(new TopicPartition(record.topic(), place.partition()), place.offset(), 0,
+            record.timestamp() == null ? -1 : record.timestamp(),
             Rows.length(record.key()), Rows.length(record.value()));
     }
 }
