@@ -22,6 +22,7 @@ from drover.errors import DroverError
 from drover.local.cluster import ClusterOptions, cluster_stages
 from drover.local.process import (
     ProcessPhase,
+    ProcessRestartPolicy,
     SupervisedProcess,
     descendants,
     wait_until_gone,
@@ -165,6 +166,7 @@ class DemoRun:
         self._supervisor = Supervisor(
             options.directory,
             cluster_stages(cluster),
+            policy=ProcessRestartPolicy(serving_timeout_s=_READY_TIMEOUT_S),
             on_event=lambda name, text: view.say(f"{name} {text}"),
         )
         self._workers = self._supervisor.addresses("worker")

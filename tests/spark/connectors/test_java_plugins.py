@@ -368,9 +368,9 @@ def test_a_java_sink_that_fails_is_reported_with_its_phase(
 def test_a_java_source_whose_poll_hangs_fails_with_the_method_and_the_setting(
     source_kit: MakeSource, numbers: type[Connector], tmp_path: Path
 ) -> None:
-    settings = {"java.call.timeout.ms": "500"}
+    settings = {"java.poll.timeout.ms": "500"}
     kit = source_kit(numbers, settings, **text(mode="hang in poll", trace=tmp_path / "trace"))
-    words = r"poll\(\) of org.acme.Behaviours\$Source .*has not returned.*java.call.timeout.ms"
+    words = r"poll\(\) of org.acme.Behaviours\$Source .*has not returned.*java.poll.timeout.ms"
     with pytest.raises(TaskFailedError, match=words):
         kit.run(until=lambda: False)
     kit.stop()

@@ -83,6 +83,7 @@ def new_task(
         CONFIG_TEXTS: texts,
         "java.isolation": "plugin",
         "java.call.timeout.ms": 600_000,
+        "java.poll.timeout.ms": 600_000,
         "batch.max.records": 10_000,
         "partitioner.keyless": "first",
         "batch.max.bytes": 1 << 23,
@@ -247,10 +248,10 @@ def test_commit_is_called_when_all_polled_records_are_stored_and_acknowledged(
 def test_a_source_whose_poll_does_not_return_is_named_and_stops_no_other(
     make: Make, neighbour: Neighbour
 ) -> None:
-    task, context = make("Source", "hang in poll", **{"java.call.timeout.ms": 500})
+    task, context = make("Source", "hang in poll", **{"java.poll.timeout.ms": 500})
     task.start(context)
     assert task._host is neighbour.host
-    words = _HANGS.format(r"poll\(\)", "Source", r"java\.call\.timeout\.ms")
+    words = _HANGS.format(r"poll\(\)", "Source", r"java\.poll\.timeout\.ms")
     with pytest.raises(JavaTaskError, match=rf"{words}(?s:.*)misbehave"):
         polled(task)
     task.stop()
@@ -367,7 +368,7 @@ def test_after_a_hung_call_the_next_start_has_a_new_jvm_and_the_old_one_ends_wit
     other, context = make("Source", "endless", plugin=plugin, **{"batch.max.records": 10})
     other.start(context)
     old = Neighbour(other)
-    task, context = make("Source", "hang in poll", plugin=plugin, **{"java.call.timeout.ms": 500})
+    task, context = make("Source", "hang in poll", plugin=plugin, **{"java.poll.timeout.ms": 500})
     task.start(context)
     assert task._host is old.host
     with pytest.raises(JavaTaskError, match="A restart runs in a new JVM"):

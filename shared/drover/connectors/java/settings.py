@@ -6,6 +6,7 @@ from drover.connector.settings import CONFIG_TEXTS
 ISOLATION = "java.isolation"
 OF_PLUGIN, OF_TASK = "plugin", "task"
 CALL_TIMEOUT_MS = "java.call.timeout.ms"
+POLL_TIMEOUT_MS = "java.poll.timeout.ms"
 PLUGIN_VERSION = "connector.plugin.version"
 
 JAVA_SETTINGS = ConfigDef(
@@ -23,9 +24,18 @@ JAVA_SETTINGS = ConfigDef(
         ConfigType.LONG,
         default=300_000,
         group="Java",
-        documentation="How many milliseconds poll(), put(), preCommit() and other methods of a "
-        "running task may take. After that the task is FAILED, with the method and the place of "
-        "its thread. 0 means no limit, for a source whose poll() waits until there is data.",
+        documentation="How many milliseconds put(), preCommit() and other methods of a running "
+        "task may take. After that the task is FAILED, with the method and the place of its "
+        "thread. 0 means no limit.",
+        validator=InRange(0, 2**31 - 1),
+    ),
+    ConfigKey(
+        POLL_TIMEOUT_MS,
+        ConfigType.LONG,
+        default=0,
+        group="Java",
+        documentation="As java.call.timeout.ms, for poll() of a source. By default there is no "
+        "limit, because a poll() may wait until there is data.",
         validator=InRange(0, 2**31 - 1),
     ),
     ConfigKey(
@@ -46,4 +56,5 @@ __all__ = [
     "OF_PLUGIN",
     "OF_TASK",
     "PLUGIN_VERSION",
+    "POLL_TIMEOUT_MS",
 ]

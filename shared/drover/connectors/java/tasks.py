@@ -25,7 +25,13 @@ from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS, PARTIT
 from drover.connector.task import TaskContext
 from drover.connectors.java.chain import has_steps_of_drover, hosted_config
 from drover.connectors.java.places import plugins_of
-from drover.connectors.java.settings import CALL_TIMEOUT_MS, CONFIG_TEXTS, ISOLATION, OF_TASK
+from drover.connectors.java.settings import (
+    CALL_TIMEOUT_MS,
+    CONFIG_TEXTS,
+    ISOLATION,
+    OF_TASK,
+    POLL_TIMEOUT_MS,
+)
 from drover.dataplane.values import Placement
 from drover.java_plugins.catalogue import JavaClass
 from drover.java_plugins.host import (
@@ -76,7 +82,7 @@ class _Hosted:
         owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
         config = hosted_config(texts)
         config["connector.class"] = self.java_class.name
-        self._limit_ms: int = context.config[CALL_TIMEOUT_MS]
+        self._config = context.config
         self._lease = HOSTS.use(plugins_of(self.java_class, config), owner)
         started = self._called_within(
             CALL_LIMIT,
@@ -138,10 +144,11 @@ class _Hosted:
         Raises:
             JavaTaskError: Longer than it may.
         """
-        if self._limit_ms and found["since_ms"] > self._limit_ms:
-            seconds = found["since_ms"] / 1_000
-            method = f"{found['phase']}()"
-            raise self._hanging(method, seconds, CALL_TIMEOUT_MS, self._stack())
+        setting = POLL_TIMEOUT_MS if found["phase"] == "poll" else CALL_TIMEOUT_MS
+        limit_ms: int = self._config[setting]
+        if limit_ms and found["since_ms"] > limit_ms:
+            method, seconds = f"{found['phase']}()", found["since_ms"] / 1_000
+            raise self._hanging(method, seconds, setting, self._stack())
 
     def _stack(self) -> str:
         """Where the thread of the task is."""
