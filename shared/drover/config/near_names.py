@@ -105,7 +105,11 @@ def _vocabulary(names: Iterable[str]) -> frozenset[str]:
 
 
 def _settings_alike(wanted: _Words, known: _Words, vocabulary: frozenset[str]) -> bool:
-    """The same words; the last of several may be missing, and words may be longer or shorter."""
+    """The same words; the first, or the last of several, may be missing, and words may be longer or
+    shorter.
+    """
+    if wanted == known[1:]:
+        return True
     if len(wanted) > 1 and len(known) == len(wanted) + 1:
         known = known[:-1]
     return _same_words(wanted, known, vocabulary, _same_setting_word)

@@ -1,5 +1,6 @@
 """Failures of a connector or task, and the policy for automatic restarts."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +28,8 @@ IN_QUARANTINE = "in quarantine"
 #: The jitter of a delay, so that connectors and tasks that failed together do not restart together.
 _JITTER = 0.2
 _DOUBLINGS_MAX = 30
+#: The module of an error of Drover, at the start of a traceback's last line.
+_OWN_MODULE = re.compile(r"^drover(?:_worker)?(?:\.\w+)+\.(?=[A-Z])")
 
 
 class FailureCause(StrEnum):
@@ -172,11 +175,14 @@ class RestartPolicy:
 
 
 def cause_in(trace: str) -> str:
-    """The most informative line of a trace: the last line of a traceback, else the first line."""
+    """The most informative line of a trace: the last line of a traceback, else the first line.
+
+    Errors of Drover are shown without their modules.
+    """
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     if not lines:
         return ""
-    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    return _OWN_MODULE.sub("", lines[-1]) if lines[0].startswith("Traceback") else lines[0]
 
 
 def summary_of(trace: str) -> str:

@@ -58,6 +58,8 @@ def test_a_class_is_suggested_for_a_typing_error_only(wanted: str, suggested: li
         ("poll.interval", ["poll.interval.ms"]),
         ("value.convertor", ["value.converter"]),
         ("poll_interval_ms", ["poll.interval.ms"]),
+        ("interval.ms", ["poll.interval.ms"]),
+        ("hostname", ["database.hostname"]),
         # a word of other settings is no typing error
         ("include.schema.changes", []),
         ("column.include.keys", []),

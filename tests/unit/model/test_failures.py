@@ -150,6 +150,10 @@ def test_a_policy_is_read_from_a_config_and_faults_are_defaults() -> None:
 def test_one_line_of_a_trace_says_what_happened() -> None:
     trace = "Traceback (most recent call last):\n  File x\nValueError: no such city\n"
     assert summary_of(trace) == "ValueError: no such city"
+    own = (
+        "Traceback (most recent call last):\ndrover.record.errors.RetriableError: http://a is busy"
+    )
+    assert summary_of(own) == "RetriableError: http://a is busy"
     assert summary_of("record 7 of t/0: no JSON\n\nTraceback …") == "record 7 of t/0: no JSON"
     assert summary_of("\n \n") == ""
     assert len(summary_of("x" * 1_000)) == MESSAGE_MAX_CHARS

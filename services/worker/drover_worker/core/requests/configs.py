@@ -47,7 +47,10 @@ class ConfigRequests:
         created = request.name not in self._context.view.connectors
         pending.response = ConfigStored(0, creates or created)
         if creates:
-            text = f"connector {request.name!r} already exists"
+            text = (
+                f"connector {request.name!r} already exists: change its config (drover connector"
+                " apply), or choose another name"
+            )
             pending.refusal = AlreadyExistsError(Reason.CONNECTOR_ALREADY_EXISTS, text)
         self._pending.start_call(pending, RequestStage.WRITING)
         self._context.emit(
