@@ -120,7 +120,7 @@ def list_table(
         status = entry.status
         kind = decode_connector_type(status.type) or decode_connector_type(entry.connector.type)
         row = (
-            *(entry.name, kind, entry.connector.config.get("connector.class", "")),
+            *(entry.name, kind or "unknown", entry.connector.config.get("connector.class", "")),
             *(run_state(status.connector.state), task_summary(status)),
             *(*count_cells(status)[:2], rate_cell(status)),
         )
