@@ -300,11 +300,14 @@ async def act_on_connectors(page: Page, world: World) -> None:
 async def listed(page: Page, world: World, path: str, label: str) -> None:
     """Do something with the single connector of a list, once its state allows it."""
     button = page.get_by_role("button", name=f"{label}: 1 of 1", exact=True)
+    first = page.get_by_role("button", name=f"{label}… 1", exact=True)
 
     async def is_offered() -> bool:
         await go(page, world, path)
+        if not await first.count():  # hidden while it would do nothing
+            return False
         await page.locator('input[name="name"]').check()
-        await click(page, f"{label}…")
+        await first.click()
         return await button.count() == 1
 
     await wait_until_async(is_offered)
