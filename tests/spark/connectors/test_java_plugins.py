@@ -238,7 +238,11 @@ def test_a_java_connector_reads_the_committed_offsets_of_its_tasks(
             connector.task_configs(1)
     finally:
         connector.stop()
-    assert trace.read_text().splitlines() == ["start {next=10}", "task configs {next=20}"]
+    assert trace.read_text().splitlines() == [
+        "start {next=10}",
+        "task configs {next=20}",
+        "connector stop",
+    ]
 
 
 def test_bad_records_of_a_java_source_become_dead_letters(
