@@ -79,7 +79,10 @@ def test_a_frames_order_is_kept_over_its_partitions(pipeline: Pipeline) -> None:
 
 def test_an_empty_frame_is_an_empty_batch(pipeline: Pipeline) -> None:
     frame = pipeline.spark.sql("SELECT 'v' AS value WHERE false")
-    assert write(pipeline, frame) == Receipt(record_count=0, topics=())
+    receipt = write(pipeline, frame)
+    assert (receipt.record_count, receipt.topics, receipt.uncommitted) == (0, (), ())
+    assert receipt.placement is not None
+    assert not receipt.placement.ranges
     assert read(pipeline) == []
 
 
