@@ -14,6 +14,8 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.timeout(1200),
+    # six engines start one after another
+    pytest.mark.faults("engine"),
 ]
 
 #: Covers a new engine and the move of its tasks on a busy machine.

@@ -30,7 +30,7 @@ VALUES: Mapping[str, str] = {
     "astral": "\U0001f4a5\u202e" * 100,
 }
 #: In ``make test``; ``make test-faults ONLY=console`` sends all.
-FEW = ("digits", "deep", "ends of lines", "script")
+FEW = ("digits", "script")
 #: Fields that many pages read, besides the ones of the walk.
 _COMMON = ("q", "page", "at", "since", "time", "part", "next")
 #: Requests wait in threads of the executor that the cluster in this process needs too.
