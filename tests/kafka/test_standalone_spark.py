@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from drover.api.common.v1 import activity_pb2
+from drover.local.process import is_alive
 from drover.local.spark_archive import write_archive
 from drover_worker.engine.spark_protection import SECRET
 from tests.kafka.test_data_plane_engine import Flow
@@ -17,7 +18,6 @@ from tests.spark.engine.harness import CALL_TIMEOUT_S, START_TIMEOUT_S, Harness
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.remote_harness import remote_harness
 from tests.support.spark_cluster import SparkCluster
-from tests.support.spark_processes import has_ended
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
@@ -171,7 +171,7 @@ async def test_each_line_is_delivered_once_though_a_process_is_killed(
         executor.kill()
     elif which == "worker":
         spark_cluster.worker.kill()
-        await wait_until_async(lambda: has_ended(executor), timeout_s=CALL_TIMEOUT_S)
+        await wait_until_async(lambda: not is_alive(executor), timeout_s=CALL_TIMEOUT_S)
         flow.grow()
         await wait_until_async(
             lambda: _waits_for_executors(flow), timeout_s=CALL_TIMEOUT_S, describe=flow.failures
@@ -201,7 +201,7 @@ async def test_an_engine_without_a_free_core_says_what_it_waits_for_and_starts_w
         )
         assert spark_cluster.master_url in second.supervisor.stall
         await engine.close()
-        await wait_until_async(lambda: has_ended(executor), timeout_s=CALL_TIMEOUT_S)
+        await wait_until_async(lambda: not is_alive(executor), timeout_s=CALL_TIMEOUT_S)
         async with asyncio.timeout(START_TIMEOUT_S):
             await second.supervisor.wait_ready()
         assert second.supervisor.stall == ""

@@ -10,14 +10,6 @@ def executors_below(ancestor: psutil.Process) -> list[psutil.Process]:
     return [each for each in ancestor.children(recursive=True) if _is_executor(each)]
 
 
-def has_ended(process: psutil.Process) -> bool:
-    """Whether the process has ended, also if its parent has not awaited it yet."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def _is_executor(process: psutil.Process) -> bool:
     try:
         return any(_EXECUTOR in each for each in process.cmdline())

@@ -22,6 +22,7 @@ from drover.java_plugins.places import plugin_home
 from drover.java_plugins.plugin_path import split_plugin_path
 from drover.log.storage import EmbeddedStorage, KafkaTopics
 from drover.model.engines import OWN
+from drover.model.plugin_limits import PLUGIN_CALL_TIMEOUT_MS, PLUGIN_POLL_TIMEOUT_MS
 from drover.model.sizes import size_bytes
 from drover.model.times import DAY_MS
 from drover.rpc.audit import STDOUT
@@ -170,8 +171,8 @@ class WorkerSettings(ServiceSettings):
     inter_worker_verification_algorithms: str = "HmacSHA256"
     scheduled_rebalance_max_delay_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 0
     rebalance_timeout_ms: PositiveMs = 60_000
-    plugin_call_timeout_ms: PositiveMs = 30_000
-    plugin_poll_timeout_ms: PositiveMs = 60_000
+    plugin_call_timeout_ms: PositiveMs = PLUGIN_CALL_TIMEOUT_MS
+    plugin_poll_timeout_ms: PositiveMs = PLUGIN_POLL_TIMEOUT_MS
     plugin_stop_timeout_ms: PositiveMs = 5_000
     drain_timeout_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 15_000
     tls_client_auth: Literal["required", "none"] = "required"

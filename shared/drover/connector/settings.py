@@ -54,6 +54,8 @@ POLL_INTERVAL_MS = "poll.interval.ms"
 RATE_MAX_RECORDS = "rate.max.records"
 RATE_MAX_BYTES = "rate.max.bytes"
 PARTITIONER_KEYLESS = "partitioner.keyless"
+#: A value of partitioner.keyless.
+SPREAD = "spread"
 #: In the parsed config of a connector that needs it: the config as it was written.
 CONFIG_TEXTS = "drover.config.texts"
 AUTO_OFFSET_RESET = "consumer.override.auto.offset.reset"
@@ -173,7 +175,7 @@ _SOURCE = ConfigDef(
         group="Topic",
         documentation="The partition of records without a key: partition 0, which keeps their "
         "order (first), or evenly distributed over all partitions (spread).",
-        validator=OneOf("first", "spread"),
+        validator=OneOf("first", SPREAD),
     ),
 )
 
@@ -554,6 +556,7 @@ __all__ = [
     "POLL_INTERVAL_MS",
     "RATE_MAX_BYTES",
     "RATE_MAX_RECORDS",
+    "SPREAD",
     "TASKS_MAX",
     "TOPICS",
     "TOPICS_REGEX",

@@ -29,6 +29,7 @@ from drover.java_plugins import places
 from drover.java_plugins.describe import JavaHost
 from drover.java_plugins.values import JavaPluginError
 from drover.java_plugins.wire import END_FILE, Address
+from drover.model.plugin_limits import PLUGIN_CALL_TIMEOUT_MS, PLUGIN_POLL_TIMEOUT_MS
 
 #: The heap of each host, in MiB.
 HEAP_VARIABLE = "DROVER_JAVA_HEAP_MIB"
@@ -42,8 +43,8 @@ _NO_MEMORY = re.compile(
     r"|Invalid maximum heap size|exceeds the maximum representable size"
 )
 #: Limits of the worker for calls of plugins, with their defaults in milliseconds.
-CALL_LIMIT = ("DROVER_PLUGIN_CALL_TIMEOUT_MS", 30_000)
-POLL_LIMIT = ("DROVER_PLUGIN_POLL_TIMEOUT_MS", 60_000)
+CALL_LIMIT = ("DROVER_PLUGIN_CALL_TIMEOUT_MS", PLUGIN_CALL_TIMEOUT_MS)
+POLL_LIMIT = ("DROVER_PLUGIN_POLL_TIMEOUT_MS", PLUGIN_POLL_TIMEOUT_MS)
 #: A call ends before the engine abandons it: only the call knows the plugin's method.
 _LIMIT_SHARE = 0.9
 _START_S = 120.0
@@ -121,23 +122,6 @@ def limit_s(limit: tuple[str, int], environ: Mapping[str, str] = os.environ) -> 
     variable, default_ms = limit
     text = environ.get(variable, "")
     return (int(text) if text.isdecimal() else default_ms) / 1_000 * _LIMIT_SHARE
-
-
-def hang_message(method: str, java_class: str, plugin: str, *, seconds: float, limit: str) -> str:
-    """The message for a plugin's method that does not return.
-
-    Args:
-        method: What does not return.
-        java_class: The plugin's class.
-        plugin: The plugin.
-        seconds: For how long.
-        limit: The setting that limits it.
-    """
-    return (
-        f"{method} of {java_class} ({plugin}) has not returned for {seconds:.0f} s: check the "
-        f"system that it waits for and the plugin's own timeouts, or raise {limit}. A restart runs "
-        "in a new JVM"
-    )
 
 
 def describing_jvm() -> JavaHost:

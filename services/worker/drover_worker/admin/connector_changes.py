@@ -437,15 +437,15 @@ def _accomplished(response_type: type[ResponseT]) -> Callable[[requests.Response
 
 
 def _offsets_changed(
-    response_type: Callable[..., ResponseT], what: str
+    response_type: Callable[..., ResponseT], message: str
 ) -> Callable[[requests.Response], ResponseT]:
     """Turns OffsetsChanged into a response with a message."""
 
     def respond(answer: requests.Response) -> ResponseT:
-        text = what
-        if not answer_of(requests.OffsetsChanged, answer).complete:
-            text += "; offsets that the connector keeps in external systems, if any, are unchanged"
-        return response_type(message=text)
+        if answer_of(requests.OffsetsChanged, answer).complete:
+            return response_type(message=message)
+        rest = "offsets that the connector keeps in external systems, if any, are unchanged"
+        return response_type(message=f"{message}; {rest}")
 
     return respond
 

@@ -104,7 +104,6 @@ class Engine:
         self._tools: TaskTools | None = None
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
-        self._executors: Executors | None = None
         self._commits: dict[int, Answer] = {}
         self._connectors = ConnectorRegistry(
             plugins,
@@ -130,7 +129,6 @@ class Engine:
 
     def spark_ready(self, spark: SparkSession, plane: DataPlane, executors: Executors) -> None:
         """Start to run tasks, including those the herder requested while Spark was starting."""
-        self._executors = executors
         # now, so that the first task does not pay for it
         plane.warm_up(spark)
         scheduler = Scheduler(
@@ -160,7 +158,9 @@ class Engine:
         )
         self._watch.adopt()  # Spark has set variables
         self._tools_ready.set()
-        threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
+        threading.Thread(
+            target=self._watch_progress, args=(executors,), name="progress", daemon=True
+        ).start()
         watch = partial(watch_lags, self._tasks.sinks, plane.end_offsets, self._closed)
         threading.Thread(target=watch, name="lags", daemon=True).start()
         self._send(
@@ -497,7 +497,7 @@ class Engine:
         assert self._tools is not None
         return self._tools
 
-    def _watch_progress(self) -> None:
+    def _watch_progress(self, executors: Executors) -> None:
         spark_alive = True
         figures_due_s = 0.0
         while not self._closed.wait(self._limits.progress_ms / 1000):
@@ -506,7 +506,8 @@ class Engine:
             if with_engine:
                 figures_due_s = now_s + _FIGURES_EVERY_S
             if spark_alive:
-                self._look_for_executors()
+                with suppress(Exception):  # Spark may be about to end
+                    executors.look()
             self._report_progress(with_engine=with_engine)
             if spark_alive and self._spark_was_stopped():
                 spark_alive = False
@@ -514,12 +515,6 @@ class Engine:
 
     def _spark_was_stopped(self) -> bool:
         return self._tools is not None and self._tools.spark.sparkContext._jsc is None
-
-    def _look_for_executors(self) -> None:
-        if self._executors is None or not self._tools_ready.is_set():
-            return
-        with suppress(Exception):  # Spark may be about to end
-            self._executors.look()
 
     def _report_progress(self, *, with_engine: bool) -> None:
         report = engine_pb2.TaskProgress(entries=self._tasks.progress())

@@ -23,7 +23,7 @@ from drover.connectors.java.chain import HostSettings, hosted_config
 from drover.connectors.java.made_classes import python_class
 from drover.connectors.java.places import has_class, plugins_of
 from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
-from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError
+from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError, hanging
 from drover.convert.json_converter import JsonConverter
 from drover.errors import DroverError
 from drover.java_plugins.allowed import (
@@ -41,7 +41,6 @@ from drover.java_plugins.host import (
     Lease,
     describing_jvm,
     disposable,
-    hang_message,
     limit_s,
 )
 from drover.java_plugins.places import plugin_home
@@ -282,13 +281,8 @@ def _called(java_class: JavaClass, host: Host, name: str, **arguments: Any) -> d
     try:
         return host.address.call_within(seconds, name, **arguments)
     except JavaCallHangsError:
-        host.retire()
         method = _METHODS.get(name, name)
-        raise JavaTaskError(
-            hang_message(
-                method, java_class.name, java_class.plugin, seconds=seconds, limit=CALL_LIMIT[0]
-            )
-        ) from None
+        raise hanging(host, java_class, method, seconds=seconds, limit=CALL_LIMIT[0]) from None
     except JavaCallError as error:
         raise JavaTaskError(
             f"{name.replace('_', ' ')} of {java_class.name} ({java_class.plugin}) failed: {error}\n"

@@ -1,4 +1,4 @@
-"""The Python classes that stand for the classes of Java plugins."""
+"""Makes the Python class of a class of a Java plugin."""
 
 from types import new_class
 from typing import Any

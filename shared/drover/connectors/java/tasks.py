@@ -21,7 +21,12 @@ from drover.connector import (
     TopicPartition,
     Written,
 )
-from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS, PARTITIONER_KEYLESS
+from drover.connector.settings import (
+    BATCH_MAX_BYTES,
+    BATCH_MAX_RECORDS,
+    PARTITIONER_KEYLESS,
+    SPREAD,
+)
 from drover.connector.task import TaskContext
 from drover.connectors.java.chain import has_steps_of_drover, hosted_config
 from drover.connectors.java.places import plugins_of
@@ -40,7 +45,6 @@ from drover.java_plugins.host import (
     POLL_LIMIT,
     Host,
     Lease,
-    hang_message,
     limit_s,
 )
 from drover.java_plugins.wire import (
@@ -64,6 +68,28 @@ _BATCH_BYTES_MAX = 32 * 1024 * 1024
 
 class JavaTaskError(Exception):
     """A Java plugin failed; the message names the plugin and the call, then Java's trace."""
+
+
+def hanging(
+    host: Host, of: JavaClass, method: str, *, seconds: float, limit: str, stack: str = ""
+) -> JavaTaskError:
+    """The error for a plugin's method that does not return; its JVM gets no further work.
+
+    Args:
+        host: The JVM.
+        of: The plugin's class.
+        method: What does not return.
+        seconds: For how long.
+        limit: The setting that limits it.
+        stack: Where its thread is; empty if that is not known.
+    """
+    host.retire()
+    message = (
+        f"{method} of {of.name} ({of.plugin}) has not returned for {seconds:.0f} s: check the "
+        f"system that it waits for and the plugin's own timeouts, or raise {limit}. A restart runs "
+        "in a new JVM"
+    )
+    return JavaTaskError(f"{message}; its thread is at\n{stack}" if stack else message)
 
 
 class _Hosted:
@@ -156,10 +182,9 @@ class _Hosted:
         return stack
 
     def _hanging(self, method: str, seconds: float, limit: str, stack: str = "") -> JavaTaskError:
-        self._host.retire()
-        of = self.java_class
-        message = hang_message(method, of.name, of.plugin, seconds=seconds, limit=limit)
-        return JavaTaskError(f"{message}; its thread is at\n{stack}" if stack else message)
+        return hanging(
+            self._host, self.java_class, method, seconds=seconds, limit=limit, stack=stack
+        )
 
     def stop(self) -> None:
         """Stop the plugin's task."""
@@ -204,7 +229,7 @@ class JavaSourceTask(_Hosted, SourceTask):
         #: Whether the host can find the partitions that Drover chooses for its records.
         self._knows_partitions = (
             not has_steps_of_drover(context.config[CONFIG_TEXTS])
-            and context.config[PARTITIONER_KEYLESS] != "spread"
+            and context.config[PARTITIONER_KEYLESS] != SPREAD
         )
         self._start(context, "start_source", offsets=offsets)
 

@@ -128,18 +128,17 @@ class ProducerSession:
         }
         attempts = _Attempts()
         while waiting:
-            codes, bases = await self._send(waiting)
-            for place, code in codes.items():
+            found = await self._send(waiting)
+            for place, (code, base) in found.items():
                 if code in TOO_LARGE:
                     large[place] = self._refused(place, batches[place], len(waiting.pop(place)))
                 elif code in _WRITTEN:
                     del waiting[place]
-                    base = bases.get(place, -1)
                     if base >= 0:
                         end = base + batches[place].record_count
                         ranges.append(PublishedRange(*place, base, end))
             if waiting:
-                await attempts.pause_after(codes.values())
+                await attempts.pause_after(code for code, _ in found.values())
         for place, batch in large.items():
             for half in await asyncio.to_thread(halved, batch):
                 ranges += await self.write({place: half})
@@ -189,38 +188,34 @@ class ProducerSession:
         self._sequences[place] = (self._sequences[place] - batch.record_count) % _SEQUENCE_END
         return batch
 
-    async def _send(
-        self, batches: Mapping[Place, bytes]
-    ) -> tuple[dict[Place, int], dict[Place, int]]:
+    async def _send(self, batches: Mapping[Place, bytes]) -> dict[Place, tuple[int, int]]:
         """Send each leader its batches; returns their error codes, of which some mean to send a
-        batch again, or to halve it, and the first offsets of written ones.
+        batch again, or to halve it, and first offsets, -1 where they are not known.
 
         Raises:
             RefusedError: A batch cannot be written.
         """
-        codes: dict[Place, int] = {}
-        bases: dict[Place, int] = {}
+        answers: dict[Place, tuple[int, int]] = {}
         by_leader: dict[int, list[Place]] = defaultdict(list)
         for place in batches:
             try:
                 by_leader[await self._brokers.leader(place)].append(place)
             except RefusedError as error:
-                codes[place] = error.code
+                answers[place] = error.code, -1
             except CONNECTION_ERRORS:
-                codes[place] = _NO_ANSWER
+                answers[place] = _NO_ANSWER, -1
         sent = [
             self._produce(leader, {place: batches[place] for place in places})
             for leader, places in by_leader.items()
         ]
         for found in [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent):
-            codes.update({place: code for place, (code, _) in found.items()})
-            bases.update({place: base for place, (_, base) in found.items()})
-        for (topic, _), code in codes.items():
+            answers.update(found)
+        for (topic, _), (code, _) in answers.items():
             if code in _LEADER_BUSY:
                 self._brokers.forget(topic)
             elif code not in _WRITTEN | TOO_LARGE:
                 raise RefusedError(code)
-        return codes, bases
+        return answers
 
     async def _produce(
         self, leader: int, batches: Mapping[Place, bytes]

@@ -16,6 +16,7 @@ from drover.connector.settings import (
     BATCH_MAX_RECORDS,
     PARTITIONER_KEYLESS,
     POLL_INTERVAL_MS,
+    SPREAD,
 )
 from drover.connector.topic_settings import source_topic_creation
 from drover.dataplane.plane import Destination, OutgoingBatch, Receipt, TransactionalWriter
@@ -211,7 +212,7 @@ class SourceRunner(TaskRunner):
         return Destination(
             topic=topic,
             creation=creation or self._creation,
-            spread_keyless=self._config[PARTITIONER_KEYLESS] == "spread",
+            spread_keyless=self._config[PARTITIONER_KEYLESS] == SPREAD,
         )
 
     def _staged(
