@@ -44,8 +44,8 @@ class TaskOffsets:
             0 for a commit without a number.
         consumer_group: The consumer group that stores a sink's positions on Kafka; empty for the
             default group with the connector's name.
-        own_producer: Whether the task commits source offsets itself, in transactions of its own
-            producer.
+        own_producer: Whether the task commits source offsets itself, in the transactions of
+            its producer.
         refreshes_marks: Whether the offsets are also stored in the marks, see ``OutputMark``.
     """
 
