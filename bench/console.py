@@ -158,6 +158,8 @@ class _Caller:
         """Open one page's stream, and read it until the stack ends."""
         if self._count % _SESSION_STREAMS == 0:
             self._cookie = await asyncio.to_thread(self._sign_in)
+        if not self._count:
+            await asyncio.to_thread(self._load_list)
         self._count += 1
         host, _, port = self._side.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -175,6 +177,14 @@ class _Caller:
                 pass
 
         stack.callback(asyncio.create_task(read_all()).cancel)
+
+    def _load_list(self) -> None:
+        """Load the page, as each browser does before its stream: the gateway keeps the rows."""
+        requests.get(
+            f"http://{self._side.address}{_CONNECTORS}",
+            headers={"cookie": self._cookie},
+            timeout=_CALL_TIMEOUT_S,
+        ).raise_for_status()
 
     def _sign_in(self) -> str:
         url = f"http://{self._side.address}/ui/sign-in"

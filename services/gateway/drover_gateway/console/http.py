@@ -147,6 +147,7 @@ async def send_response(response: Response, send: Send, receive: Receive, *, is_
     assert not isinstance(response.body, bytes)
     async for piece in response.body:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
+        del piece  # not kept while a stream waits for its next one
     await send({"type": "http.response.body", "body": b""})
 
 

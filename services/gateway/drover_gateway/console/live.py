@@ -7,7 +7,6 @@ stream it does the same, so that nothing is missed.
 import asyncio
 import json
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -27,8 +26,6 @@ from drover_gateway.views import View
 GATHER_S = 0.25
 #: A message without content, so that a lost connection is noticed.
 PING_S = 15.0
-#: The ends of the lines of an event: a part after one must not be read as a field.
-_ENDS_OF_LINES = re.compile(r"\r\n|\r|\n")
 _RETRIES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 
@@ -137,11 +134,10 @@ class RefreshedPage(LivePage, Protocol):
 
 def message(event: str, data: str, *, version: str = "") -> bytes:
     """An event of a stream."""
-    lines = [f"event: {event}"]
-    if version:
-        lines.append(f"id: {version}")
-    lines += [f"data: {each}" for each in _ENDS_OF_LINES.split(data)]
-    return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
+    head = f"event: {event}\nid: {version}" if version else f"event: {event}"
+    # a part after the end of a line must not be read as a field
+    lines = data.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\ndata: ")
+    return f"{head}\ndata: {lines}\n\n".encode("utf-8", "replace")
 
 
 def failed(error: DroverError, *, retry_s: float) -> bytes:
@@ -178,9 +174,8 @@ async def updates(
                 names = view.changed_since(version) or []
                 # what changes during the update is part of the next one
                 present = view.version
-                part = await page.update(view, names)
+                yield message("swap", await page.update(view, names), version=present)
                 version = present
-                yield message("swap", part, version=version)
         except UnauthenticatedError as error:
             yield message("refused", error.message)
             return
@@ -226,6 +221,7 @@ async def until_end(
             event = await wait.next_of(events)
             if event is not None:
                 yield event
+                del event  # not kept while the stream waits
             elif not wait.is_over:
                 return
         if place.is_replaced:

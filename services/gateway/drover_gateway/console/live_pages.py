@@ -1,6 +1,5 @@
 """What is live on each page."""
 
-from drover_gateway.console.connectors_page import removed_row_html
 from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.overview_page import live_html
 from drover_gateway.console.rows import State
@@ -54,13 +53,8 @@ class ConnectorsLive:
         """See ``LivePage``."""
         shown = self._shown.of(view)
         await shown.refresh(view)
-        rows = {name: shown.row(view, name) for name in changed}
-        parts = [
-            removed_row_html(name) if row is None else shown.html(row) for name, row in rows.items()
-        ]
-        counts = shown.summary().states
-        parts += [tag("b", f"{count:,}", id=f"n-{state}") for state, count in counts.items()]
-        for name, row in rows.items():
+        changes = shown.changes(view, changed)
+        for name, row in changes.rows.items():
             has_failed = row is not None and row.state is State.FAILED
             _keep(self._newly_failed, name, has_failed and name not in self._failed)
             _keep(self._new, name, row is not None and name not in self._names)
@@ -72,8 +66,8 @@ class ConnectorsLive:
         }
         text = ", ".join(f"{count:,} {what}" for what, count in news.items() if count)
         link = tag("a", "Show the list as it is now", href="", data_reload=True)
-        parts.append(tag("p", *((f"{text}. ", link) if text else ()), id="news", role="status"))
-        return join(parts)
+        line = tag("p", *((f"{text}. ", link) if text else ()), id="news", role="status")
+        return join([changes.html, line])
 
 
 def _keep(names: set[str], name: str, is_member: bool) -> None:

@@ -1,14 +1,14 @@
 """The rows of a view, each made once for each change of its connector."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from drover_gateway.console.connectors_page import row_html
-from drover_gateway.console.html import Html
+from drover_gateway.console.connectors_page import removed_row_html, row_html
+from drover_gateway.console.html import Html, join, tag
 from drover_gateway.console.rows import Row, RowCounts, State, Summary, Totals, row_of
-from drover_gateway.views import View
+from drover_gateway.views import CONNECTORS_MAX, View
 
 _PIECE = 200
 
@@ -30,19 +30,52 @@ class _Reading:
     per_second: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Connectors that changed, for all pages that show the same before.
+
+    Attributes:
+        rows: Their rows by name; None for a connector that is gone.
+        html: The rows and the numbers by state, as elements that replace those of a page.
+    """
+
+    rows: Mapping[str, Row | None]
+    html: Html
+
+
+class _RowTexts:
+    """Rows as HTML, for all views: most callers see the same rows."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, tuple[Row, Html]] = {}
+
+    def of(self, row: Row) -> Html:
+        """A row as HTML."""
+        kept = self._texts.get(row.name)
+        if kept is not None and kept[0] == row:
+            return kept[1]
+        if len(self._texts) >= CONNECTORS_MAX:
+            self._texts.clear()
+        text = row_html(row)
+        self._texts[row.name] = row, text
+        return text
+
+
 class Shown:
     """The connectors of a view, as rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: _RowTexts) -> None:
+        self._texts = texts
         self._readings: dict[str, _Reading] = {}
         self._version = ""
         self._rows: dict[str, Row] = {}
-        self._html: dict[str, Html] = {}
         self._counts = RowCounts()
         self._failed: dict[str, Row] = {}
         self._names: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
         #: What the pages that begin now have in common; made again after a change.
         self._failed_names: frozenset[str] | None = None
+        #: What pages were sent last, for which names and as of which version.
+        self._changes: tuple[list[str], str, Changes] = ([], "", Changes({}, Html()))
         self._rate: float | None = None
         self._rate_s = -_RATE_KEPT_S
 
@@ -94,12 +127,22 @@ class Shown:
 
     def html(self, row: Row) -> Html:
         """A row as HTML."""
-        if self._rows.get(row.name) is not row:
-            return row_html(row)
-        text = self._html.get(row.name)
-        if text is None:
-            text = self._html[row.name] = row_html(row)
-        return text
+        return self._texts.of(row)
+
+    def changes(self, view: View, names: list[str]) -> Changes:
+        """The connectors of these names, after ``refresh``; made once for pages in step."""
+        before_names, version, changes = self._changes
+        if version != view.version or before_names != names:
+            rows = {name: self.row(view, name) for name in names}
+            parts = [
+                removed_row_html(name) if row is None else self.html(row)
+                for name, row in rows.items()
+            ]
+            counts = self.summary().states
+            parts += [tag("b", f"{count:,}", id=f"n-{state}") for state, count in counts.items()]
+            changes = Changes(rows, join(parts))
+            self._changes = names, view.version, changes
+        return changes
 
     def records_per_second(self) -> float | None:
         """The records that all connectors read per second; None while that is unknown."""
@@ -115,7 +158,6 @@ class Shown:
         return view.names() if changed is None else changed
 
     def _update(self, view: View, name: str) -> None:
-        self._html.pop(name, None)
         status = view.status_message(name)
         connector = view.connector(name)
         before = self._rows.pop(name, None)
@@ -150,10 +192,11 @@ class ShownViews:
 
     def __init__(self) -> None:
         self._shown: WeakKeyDictionary[View, Shown] = WeakKeyDictionary()
+        self._texts = _RowTexts()
 
     def of(self, view: View) -> Shown:
         """What is shown of a view."""
         shown = self._shown.get(view)
         if shown is None:
-            shown = self._shown[view] = Shown()
+            shown = self._shown[view] = Shown(self._texts)
         return shown

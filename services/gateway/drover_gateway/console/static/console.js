@@ -72,7 +72,7 @@ async function showResults(url, { keepPicked = false, keepStream = false } = {})
   searching?.abort();
   searching = new AbortController();
   const results = byId("results");
-  const picked = keepPicked ? pickedNames() : new Set();
+  const picked = new Set(keepPicked ? pickedBoxes().map((box) => box.value) : []);
   results.setAttribute("aria-busy", "true");
   try {
     const part = new URL(url, location.href);
@@ -99,30 +99,31 @@ async function showResults(url, { keepPicked = false, keepStream = false } = {})
   }
 }
 
-function pickedNames() {
-  const boxes = document.querySelectorAll("#results input[name=name]:checked");
-  return new Set([...boxes].map((box) => box.value));
+function pickedBoxes() {
+  return [...document.querySelectorAll("#results input[name=name]:checked")];
 }
 
 function showPicked() {
   const label = byId("selected");
   if (!label) return;
   const every = document.querySelector("input[name=every]")?.checked;
-  const count = pickedNames().size;
-  showCounts(every);
-  label.textContent = every ? "With all of this list" : count ? `With the ${count.toLocaleString("en")} selected` : "With the selected";
+  const picked = pickedBoxes();
+  showCounts(every ? [] : picked);
+  const count = picked.length.toLocaleString("en");
+  label.textContent = every ? "With all of this list" : picked.length ? `With the ${count} selected` : "With the selected";
 }
 
 // An action is offered if it does something with a selected connector, or with any of the list.
-function showCounts(every) {
-  const rows = [...document.querySelectorAll("#results .row[data-does]")];
-  const picked = rows.filter((row) => row.querySelector("input[name=name]:checked"));
+function showCounts(boxes) {
+  const picked = boxes.map((box) => box.closest(".row[data-does]")).filter(Boolean);
   const isWhole = !document.querySelector("#results .pages");
+  const rows = picked.length ? picked : isWhole ? document.querySelectorAll("#results .row[data-does]") : null;
+  // thousands of rows have a few sets of actions
+  const sets = new Map();
+  for (const row of rows ?? []) sets.set(row.dataset.does, (sets.get(row.dataset.does) ?? 0) + 1);
   for (const button of document.querySelectorAll(".bulk button[data-all]")) {
-    const counted = picked.length && !every ? picked : isWhole ? rows : null;
-    const count = counted
-      ? counted.filter((row) => row.dataset.does.split(" ").includes(button.value)).length
-      : Number(button.dataset.all);
+    let count = rows ? 0 : Number(button.dataset.all);
+    for (const [does, size] of sets) if (does.split(" ").includes(button.value)) count += size;
     button.querySelector(".count").textContent = count.toLocaleString("en");
     button.hidden = !count;
   }
