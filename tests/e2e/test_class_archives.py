@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.local.process import descendants
+from drover.local.process import descendants, wait_until_gone
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.waiting import wait_until_async
 
@@ -21,20 +21,29 @@ pytestmark = [
 
 #: The writer takes only idle time, of a machine that may be busy.
 WRITTEN_TIMEOUT_S = 1_800.0
+ENDED_TIMEOUT_S = 60.0
 WORKER = "worker-1"
+WRITES = "-XX:ArchiveClassesAtExit="
 
 
-def jvm(cluster: EmbeddedCluster) -> psutil.Process | None:
-    """The JVM of the worker's engine."""
+def jvms(cluster: EmbeddedCluster, *, writing: bool) -> list[psutil.Process]:
+    """The JVMs below the worker that write an archive, or those that do not."""
     worker = cluster.process(WORKER).pid
+    found = []
     for process in descendants(worker) if worker is not None else ():
         try:
             command = process.cmdline()
         except psutil.Error:
             continue
-        if "pyspark-shell" in command and command[0].endswith("java"):
-            return process
-    return None
+        is_jvm = "pyspark-shell" in command and command[0].endswith("java")
+        if is_jvm and writing == any(WRITES in each for each in command):
+            found.append(process)
+    return found
+
+
+def jvm(cluster: EmbeddedCluster) -> psutil.Process | None:
+    """The JVM of the worker's engine."""
+    return next(iter(jvms(cluster, writing=False)), None)
 
 
 async def kill_jvm(cluster: EmbeddedCluster) -> None:
@@ -101,6 +110,22 @@ async def test_an_archive_is_written_used_and_checked(tmp_path: Path) -> None:
                 timeout_s=60.0,
                 describe=f"the log has {logged!r}",
             )
+
+
+async def test_the_writer_and_its_jvm_end_with_a_killed_worker(tmp_path: Path) -> None:
+    folder = tmp_path / "classes"
+    env = {"DROVER_CLASS_ARCHIVES": str(folder), "SPARK_SUBMIT_OPTS": ""}
+    async with embedded_cluster(tmp_path, workers=1, env=env) as cluster:
+        await cluster.wait_until_members()
+        started = await wait_until_async(
+            lambda: jvms(cluster, writing=True),
+            timeout_s=WRITTEN_TIMEOUT_S,
+            describe="the writer's JVM runs",
+        )
+        cluster.process(WORKER).kill()
+        assert not await wait_until_gone(started, ENDED_TIMEOUT_S)
+        # a JVM that ends by itself writes the archive before
+        assert not list(folder.rglob("*.jsa"))
 
 
 async def test_a_stop_does_not_wait_for_the_writer(tmp_path: Path) -> None:

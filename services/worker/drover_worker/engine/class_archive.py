@@ -17,15 +17,16 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyspark
 
 from drover.local.java_check import Java, JavaUnusableError, find_java
 from drover.private_files import SharedDirectoryError, private_directory, replace_private
+from drover_worker.engine.gateway import EngineStartError, start_gateway
 from drover_worker.engine.settings import (
     JAVA_OPTIONS,
     LOCAL_JVM_OPTIONS,
@@ -50,6 +51,8 @@ _SUFFIX, _SIZE_SUFFIX, _LOCK = ".jsa", ".size", ".lock"
 #: Archives of further versions and settings that stay.
 _KEPT_MAX = 3
 _ROOT_USER = 0
+#: With idle time only, a JVM on a busy machine takes many minutes to start.
+_START_LIMIT_S = 1_800.0
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -164,8 +167,8 @@ def _run_session(unfinished: Path, settings: Mapping[str, str], directory: Path)
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = settings.get(JAVA_OPTIONS, "")
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
+    conf = {
+        "spark.master": "local[2]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -179,9 +182,15 @@ def _run_session(unfinished: Path, settings: Mapping[str, str], directory: Path)
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **settings,
         JAVA_OPTIONS: f"{options} {_QUIET} -XX:ArchiveClassesAtExit={unfinished}".strip(),
-    }.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    }
+    gateway = start_gateway(conf, directory, os.environ)
+    try:
+        gateway.wait(threading.Event(), _START_LIMIT_S)
+    except EngineStartError as error:
+        gateway.jvm.kill()
+        raise NoArchiveError(str(error)) from error
+    gateway.use()
+    session = SparkSession.builder.getOrCreate()
     context = session.sparkContext
     context.parallelize(range(4), 2).map(lambda each: each + 1).sum()
     frame = session.range(1000).selectExpr("id", "cast(id as string) as text", "id % 7 as part")
@@ -191,11 +200,9 @@ def _run_session(unfinished: Path, settings: Mapping[str, str], directory: Path)
     rows = str(directory / "rows")
     passed.write.partitionBy("part").parquet(rows)
     session.read.parquet(rows).where("part = 3").collect()
-    gateway: Any = context._gateway
     session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    code = gateway.proc.wait()
+    gateway.close()
+    code = gateway.jvm.wait()
     if not unfinished.exists():
         raise NoArchiveError(f"the JVM ended with {code} and wrote no archive")
 

@@ -27,6 +27,7 @@ from drover_worker.engine.compacting import start_compaction
 from drover_worker.engine.engine import Engine, ValidateApart
 from drover_worker.engine.executors import Executors, why_not_started
 from drover_worker.engine.forked_processes import EndedForks, keep_connections_in_forks
+from drover_worker.engine.gateway import EngineStartError
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import use_own_descriptors, write_whole_lines
@@ -36,7 +37,7 @@ from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
 from drover_worker.engine.process_state import ProcessState
 from drover_worker.engine.process_watch import ProcessWatch
-from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
+from drover_worker.engine.session import SparkEngine, start_spark
 from drover_worker.engine.settings import (
     DIRECTORY_VARIABLE,
     IN_FLIGHT_VARIABLE,

@@ -1,26 +1,22 @@
 """Starting Spark: a JVM that cannot outlive the engine, and one session on it."""
 
 import os
-import secrets
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from drover.local.java_check import Java, JavaUnusableError, find_java
 from drover.local.spark_archive import ARCHIVE_NAME, ARCHIVE_PYTHON
 from drover.log.storage import EmbeddedStorage
 from drover.model.sizes import size_bytes
-from drover.python_process import SAFE_PATH_VARIABLE, python_command
+from drover.python_process import SAFE_PATH_VARIABLE
 from drover_worker.engine.class_archive import NoArchiveError, options_of_engine
+from drover_worker.engine.gateway import EngineStartError, Gateway, start_gateway
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
@@ -33,8 +29,6 @@ from drover_worker.engine.settings import (
 from drover_worker.engine.spark_protection import protection
 
 _RESULT_LIMIT = "spark.driver.maxResultSize"
-_GATEWAY_TIMEOUT_S = 120.0
-_GATEWAY_POLL_S = 0.02
 #: Bytes that Spark appends to the directory for its sockets: "/.", a UUID and ".sock".
 _SOCKET_NAME_BYTES = 43
 #: The shortest limit for a Unix socket's path (macOS; Linux allows 107 bytes).
@@ -71,26 +65,17 @@ logger.pools.level = error
 log = structlog.get_logger(__name__)
 
 
-class EngineStartError(Exception):
-    """The engine cannot start; the message is one line for operators."""
-
-    def __init__(self, exit_code: ExitCode, message: str) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
     """A running session and its JVM."""
 
     session: SparkSession
-    jvm: "subprocess.Popen[bytes]"
+    gateway: Gateway
 
     def stop(self) -> None:
         """End the session and its JVM."""
         self.session.stop()
-        if self.jvm.stdin is not None:
-            self.jvm.stdin.close()  # the gateway exits when its standard input closes
+        self.gateway.close()
 
 
 def spark_runs(session: SparkSession) -> bool:
@@ -142,21 +127,19 @@ def start_spark(
         java = find_java()
     except JavaUnusableError as error:
         raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
-    info = directory / f"gateway-{secrets.token_hex(8)}"
-    jvm = _launch_gateway(settings, directory, info, java)
+    gateway = _start_gateway(settings, directory, java)
+    jvm = gateway.jvm
     try:
-        up = _wait_for_gateway(jvm, info, stop)
+        up = gateway.wait(stop)
     except BaseException:
         jvm.kill()
         raise
     if not up:
         return None
-    with info.open("rb") as stream:
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(stream))  # type: ignore[no-untyped-call]
-        os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
+    gateway.use()
     os.environ["PYSPARK_PYTHON"] = executor_python(settings)
     threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
-    return SparkEngine(_build_session(settings.spark_master), jvm)
+    return SparkEngine(_build_session(settings.spark_master), gateway)
 
 
 def executor_python(settings: EngineSettings) -> str:
@@ -214,13 +197,7 @@ def _result_limit(conf: Mapping[str, str]) -> str:
     return "512m" if heap_bytes is None else f"{heap_bytes // 2 >> 20}m"
 
 
-def _launch_gateway(
-    settings: EngineSettings, directory: Path, info: Path, java: Java
-) -> "subprocess.Popen[bytes]":
-    """Start pyspark's JVM gateway with a parent-death signal.
-
-    The gateway writes its port and secret to ``info``.
-    """
+def _start_gateway(settings: EngineSettings, directory: Path, java: Java) -> Gateway:
     log4j = directory / "log4j2.properties"
     pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
     log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
@@ -232,22 +209,15 @@ def _launch_gateway(
         f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
         f"-XX:-UsePerfData {java_options}".strip()
     )
-    command = python_command("drover_worker.engine.bound_exec", str(os.getpid()))
-    command.append(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
-    # in a file: command lines are public, and the settings may contain credentials
-    properties = directory / "spark.properties"
-    properties.write_text("".join(f"{k}={_escape_property(v)}\n" for k, v in conf.items()))
-    command += ["--properties-file", str(properties), "pyspark-shell"]
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": executor_python(settings),
         "SPARK_CONNECT_MODE": "0",
         "SPARK_LOCAL_DIRS": str(directory / "local"),
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
     }
     if is_local_master(settings.spark_master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark serves its UI
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    return start_gateway(conf, directory, environment)
 
 
 def _class_archive_options(settings: EngineSettings, conf: Mapping[str, str], java: Java) -> str:
@@ -256,33 +226,6 @@ def _class_archive_options(settings: EngineSettings, conf: Mapping[str, str], ja
     except NoArchiveError as error:
         log.warning("engines start without an archive of Spark's classes", reason=str(error))
         return ""
-
-
-def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threading.Event) -> bool:
-    """Wait until the JVM has written its port; False when ``stop`` was set first."""
-    deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
-    while not info.exists():
-        code = jvm.poll()
-        if code is not None:
-            raise EngineStartError(
-                ExitCode.SPARK_NOT_STARTED,
-                f"Spark's JVM ended with exit code {code} while it was starting: see its output "
-                "above in the log, and check DROVER_SPARK_CONF",
-            )
-        if time.monotonic() >= deadline:
-            raise EngineStartError(
-                ExitCode.SPARK_NOT_STARTED,
-                f"Spark's JVM did not start within {_GATEWAY_TIMEOUT_S:.0f} s",
-            )
-        if stop.wait(_GATEWAY_POLL_S):
-            return False
-    return True
-
-
-def _escape_property(value: str) -> str:
-    """The value escaped for a Java properties file."""
-    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    return "\\" + escaped if escaped.startswith((" ", "\t")) else escaped
 
 
 def _build_session(master: str) -> SparkSession:
