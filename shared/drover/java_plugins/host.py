@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,13 @@ import structlog
 from drover.java_plugins import places
 from drover.java_plugins.describe import JavaHost
 from drover.java_plugins.values import JavaPluginError
-from drover.java_plugins.wire import END_FILE, Address
+from drover.java_plugins.wire import (
+    END_FILE,
+    Address,
+    JavaCallError,
+    JavaCallHangsError,
+    JavaHostEndedError,
+)
 from drover.model.plugin_limits import PLUGIN_CALL_TIMEOUT_MS, PLUGIN_POLL_TIMEOUT_MS
 
 #: The heap of each host, in MiB.
@@ -66,6 +72,11 @@ _LINGER_S = 10.0
 #: All that a plugin sees of the worker's environment.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME")
 _LEVELS = {"TRACE": "debug", "DEBUG": "debug", "INFO": "info", "WARN": "warning"}
+#: Names of levels that Java does not have.
+_JAVA_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+_ROOT = "root"
+#: The maximum number of Java loggers with a name of their own, and of levels that are set.
+_LOGGERS_MAX = 2_000
 
 log = structlog.get_logger(__name__)
 
@@ -287,10 +298,9 @@ class Host:
         with suppress(ValueError, AttributeError):
             entry = json.loads(line)
             level = _LEVELS.get(entry.get("level", ""), "error")
-            getattr(log, level)(
+            getattr(_logger_of(str(entry.get("logger", ""))), level)(
                 str(entry.get("event", "")).strip(),
                 plugin=self._plugins.name,
-                java_logger=entry.get("logger", ""),
                 context=str(entry.get("context", "")).strip(" []|"),
             )
             return f"{entry.get('level')} {entry.get('logger')}: {entry.get('event')}"
@@ -314,6 +324,19 @@ class Host:
     def _last_lines(self) -> str:
         lines = "\n".join(self._lines)
         return f"its last lines:\n{lines}" if lines else "it printed nothing"
+
+
+_loggers: dict[str, Any] = {}
+
+
+def _logger_of(name: str) -> Any:
+    """The logger with the name of a Java logger, which is listed and set like the others."""
+    found = _loggers.get(name)
+    if found is None:
+        if not name or len(_loggers) >= _LOGGERS_MAX:
+            return log
+        found = _loggers[name] = structlog.get_logger(name)
+    return found
 
 
 class _Shared:
@@ -356,6 +379,9 @@ class Hosts:
         self._hosts: dict[_Key, _Shared] = {}
         #: Retired hosts that have users.
         self._retired: set[_Shared] = set()
+        #: The levels of Java loggers by name, in the order in which they were set.
+        self._levels: dict[str, str] = {}
+        self._sending = threading.Lock()
 
     def use(self, plugins: Plugins, owner: str = "") -> Lease:
         """Use the running host of these plugins; starts one if there is none.
@@ -383,7 +409,41 @@ class Hosts:
             started = _Shared(Host(plugins))
             with self._lock:
                 self._hosts[key] = started
-                return self._lease(key, started)
+                lease = self._lease(key, started)
+                names = list(self._levels)
+            self._send_levels([started.host], names)
+            return lease
+
+    def set_levels(self, levels: Mapping[str, str]) -> None:
+        """Set Java loggers and their descendants in all hosts, those that start later included.
+
+        Args:
+            levels: Levels of Java or Python by the logger's name, ``root`` for the root.
+        """
+        with self._lock:
+            for name, level in levels.items():
+                self._levels.pop(name, None)
+                self._levels[name] = _JAVA_LEVELS.get(level.upper(), level.upper())
+            while len(self._levels) > _LOGGERS_MAX:
+                del self._levels[next(iter(self._levels))]
+            hosts = [each.host for each in (*self._hosts.values(), *self._retired)]
+        if hosts:
+            arguments = (hosts, list(levels))
+            threading.Thread(
+                target=self._send_levels, args=arguments, name="java-loggers", daemon=True
+            ).start()
+
+    def _send_levels(self, hosts: Sequence[Host], names: Sequence[str]) -> None:
+        """Set the present levels of loggers."""
+        with self._sending:
+            with self._lock:
+                levels = [(name, self._levels[name]) for name in names if name in self._levels]
+            for host in hosts:
+                # a host that has ended, or that does not answer, has no loggers to set
+                with suppress(JavaHostEndedError, JavaCallError, JavaCallHangsError):
+                    for name, level in levels:
+                        logger = "" if name == _ROOT else name
+                        host.address.call_within(_STOP_S, "set_logger", logger=logger, level=level)
 
     def released(self, key: _Key, shared: _Shared) -> None:
         """Called by leases."""
@@ -429,6 +489,27 @@ class Hosts:
 
 #: The hosts of this engine.
 HOSTS = Hosts()
+
+
+def hanging_message(
+    method: str, java_class: str, plugin: str, *, seconds: float, limit: str, stack: str = ""
+) -> str:
+    """The message for a method of a plugin that does not return; its host is retired.
+
+    Args:
+        method: What does not return.
+        java_class: Its class.
+        plugin: The plugin.
+        seconds: For how long.
+        limit: The setting that limits it.
+        stack: Where its thread is; empty if that is not known.
+    """
+    message = (
+        f"{method} of {java_class} ({plugin}) has not returned for {seconds:.0f} s: check the "
+        f"system that it waits for and the plugin's own timeouts, or raise {limit}. A restart runs "
+        "in a new JVM"
+    )
+    return f"{message}; its thread is at\n{stack}" if stack else message
 
 
 @contextmanager

@@ -4,10 +4,11 @@ Executors use it too, so it needs nothing of the engine.
 """
 
 import json
+import select
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 END_FILE = "ended"
 #: How long a caller waits for that file after its connection broke.
 _END_S = 2.0
+#: How long a call waits for its answer before it asks for the progress.
+_SILENCE_MS = 5_000
 #: A longer answer of a host is taken for its end.
 _ANSWER_BYTES_MAX = 64 << 20
 #: Never set: for short waits.
@@ -110,7 +113,10 @@ class JavaCallError(Exception):
 
 
 class JavaCallHangsError(Exception):
-    """A plugin did not return in time; its call continues in the host."""
+    """A plugin did not return in time; its call continues in the host.
+
+    The message is where its thread is, if that is known.
+    """
 
 
 class JavaHostEndedError(Exception):
@@ -174,15 +180,25 @@ class Address:
         with closing(Conversation(self)) as conversation:
             conversation.put(rows, run=run, batch=batch, starts=[list(each) for each in starts])
 
-    def apply(self, run: int, what: str, rows: pa.RecordBatch) -> pa.Table:
+    def apply(self, run: int, what: str, rows: pa.RecordBatch, limit_s: float) -> pa.Table:
         """Apply a step to records of STEP_SCHEMA; returns rows of MADE_SCHEMA.
 
         Args:
             run: The step.
             what: ``transform``, ``matches``, ``encode`` or ``decode``.
             rows: The records.
+            limit_s: How many seconds the plugin may work on one record.
+
+        Raises:
+            JavaCallHangsError: Longer than that; it continues in the host.
         """
-        with closing(Conversation(self)) as conversation:
+
+        def check_progress() -> None:
+            found = self.call("step_progress", run=run)
+            if found["since_ms"] > limit_s * 1_000:
+                raise JavaCallHangsError(found["stack"])
+
+        with closing(Conversation(self, on_silence=check_progress)) as conversation:
             conversation.send_rows("apply", [rows], STEP_SCHEMA, run=run, what=what)
             return pa.Table.from_batches(conversation.batches(), MADE_SCHEMA)
 
@@ -202,13 +218,24 @@ class Address:
 class Conversation:
     """A connection to a host; for one thread."""
 
-    def __init__(self, address: Address, limit_s: float | None = None) -> None:
-        """Connect. With a limit, an answer is received within so many seconds.
+    def __init__(
+        self,
+        address: Address,
+        limit_s: float | None = None,
+        on_silence: Callable[[], None] | None = None,
+    ) -> None:
+        """Connect.
+
+        Args:
+            address: The host.
+            limit_s: An answer is received within so many seconds.
+            on_silence: Called every few seconds without an answer; its error ends the call.
 
         Raises:
             JavaHostEndedError: The host has ended.
         """
         self._address = address
+        self._on_silence = on_silence
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(address.socket)
@@ -261,6 +288,11 @@ class Conversation:
     def _answered(self, send: Any) -> dict[str, Any]:
         try:
             send()
+            if self._on_silence is not None:
+                poller = select.poll()
+                poller.register(self._socket, select.POLLIN)
+                while not poller.poll(_SILENCE_MS):
+                    self._on_silence()
             line = self._stream.readline()
         except TimeoutError:
             raise JavaCallHangsError from None

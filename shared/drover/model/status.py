@@ -62,7 +62,9 @@ class RecordCounts:
 FIGURES_MAX = 16
 #: The figure with the number of records that a task has not delivered.
 LAG_FIGURE = "lag_count"
-_FIGURE_NAME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9_]*_(bytes|count|ms|percent)")
+#: The ends of the names of figures.
+FIGURE_UNITS = ("_bytes", "_count", "_ms", "_percent")
+_FIGURE_NAME = re.compile(rf"(?=.{{1,64}}\Z)[a-z][a-z0-9_]*({'|'.join(FIGURE_UNITS)})")
 #: Integers that every JSON reader represents exactly.
 _FIGURE_LIMIT = 2**53
 

@@ -10,11 +10,13 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.metrics.Gauge;
 import org.apache.kafka.connect.connector.Task;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.RetriableException;
 import org.apache.kafka.connect.sink.*;
 import org.apache.kafka.connect.source.*;
+import org.slf4j.LoggerFactory;
 
 /** Plugins that do what Kafka's own test plugins do, as their setting "mode" tells. */
 public class Behaviours {
@@ -136,6 +138,7 @@ public class Behaviours {
         Map<String, String> settings;
         String mode;
         private long next;
+        private int polls;
 
         public String version() {
             return "2.5";
@@ -145,13 +148,37 @@ public class Behaviours {
             settings = given;
             mode = given.get("mode");
             misbehave(mode, "start");
+            if (mode.equals("measure")) {
+                measure();
+            }
             Map<String, Object> offset = context.offsetStorageReader().offset(Map.of("n", 1));
             next = offset == null ? 0 : (Long) offset.get("next");
             note(given, "start " + next);
         }
 
+        private void measure() {
+            var metrics = context.pluginMetrics();
+            Map<String, Gauge<?>> gauges = Map.of(
+                "records-made", (config, now) -> next,
+                "fill-percent", (config, now) -> 12.6,
+                "no-number", (config, now) -> Double.NaN,
+                "text", (config, now) -> "a text",
+                "broken", (config, now) -> {
+                    throw new IllegalStateException("no luck");
+                });
+            gauges.forEach((name, gauge) ->
+                metrics.addMetric(metrics.metricName(name, "A metric", new LinkedHashMap<>()), gauge));
+        }
+
         public List<SourceRecord> poll() throws InterruptedException {
             misbehave(mode, "poll");
+            if (mode.equals("log")) {
+                polls++;
+                LoggerFactory.getLogger("org.acme.Numbers").debug("logged poll {}.", polls);
+                System.out.println("printed poll " + polls + ".");
+                Thread.sleep(20);
+                return null;
+            }
             if (next >= 100 && !mode.equals("endless")) {
                 Thread.sleep(20);
                 return null;

@@ -49,6 +49,11 @@ public final class Steps {
                 }
                 case "bad" -> throw new DataException("a bad text");
                 case "deep" -> apply(record);
+                case "hang" -> {
+                    while (true) {
+                        java.util.concurrent.locks.LockSupport.park();
+                    }
+                }
                 case "exit" -> Runtime.getRuntime().halt(7);
                 default -> { }
             }

@@ -4,6 +4,7 @@ a method that does not return concerns only its own connector.
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -401,3 +402,47 @@ def test_a_connector_that_starts_too_late_is_stopped(
     door.touch()
     wait_until(lambda: lines(trace, "connector stop"), timeout_s=_TIMEOUT_S)
     neighbour.goes_on()
+
+
+# --- metrics and loggers --------------------------------------------------------------------------
+
+
+def test_metrics_of_a_plugin_are_figures_of_its_task(make: Make) -> None:
+    figures: dict[str, int] = {}
+    task, context = make("Source", "measure")
+    task.start(replace(context, report=figures.__setitem__))
+
+    def has_all() -> bool:
+        task.poll()
+        return figures.get("records_made_count") == 100
+
+    wait_until(has_all, timeout_s=_TIMEOUT_S)
+    assert figures == {"records_made_count": 100, "fill_percent": 13}
+
+
+def test_levels_of_java_loggers_are_set_in_running_and_later_jvms(make: Make) -> None:
+    task, context = make("Source", "log")
+    task.start(context)
+
+    def polls(host: Host, how: str) -> set[str]:
+        found = list(host._lines)
+        return {each.rpartition(" ")[2] for each in found if f"{how} poll" in each}
+
+    def logs(host: Host) -> bool:
+        return bool(polls(host, "logged"))
+
+    def is_silent(host: Host) -> bool:
+        return len(polls(host, "printed") - polls(host, "logged")) > 10
+
+    shared = task._host
+    try:
+        wait_until(lambda: is_silent(shared), timeout_s=_TIMEOUT_S, describe="no debug line")
+        HOSTS.set_levels({"org.acme": "DEBUG"})
+        wait_until(lambda: logs(shared), timeout_s=_TIMEOUT_S, describe="a debug line")
+        later, context = make("Source", "log", **{"java.isolation": "task"})
+        later.start(context)
+        assert later._host is not shared
+        wait_until(lambda: logs(later._host), timeout_s=_TIMEOUT_S, describe="one in a later JVM")
+    finally:
+        HOSTS.set_levels({"org.acme": "WARNING"})
+    wait_until(lambda: is_silent(shared), timeout_s=_TIMEOUT_S, describe="no more debug lines")

@@ -23,6 +23,7 @@ from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import SharedJobs, core_count
 from drover.errors import DroverError
 from drover.java_plugins.allowed import allowed_classes
+from drover.java_plugins.host import HOSTS
 from drover.model.ids import TaskId
 from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.executors import Executors
@@ -482,6 +483,7 @@ class Engine:
         changed: set[str] = set()
         for each in command.levels:
             changed.update(self._loggers.set_level(each.name, each.level))
+        HOSTS.set_levels({each.name: each.level for each in command.levels})
         states = [state for state in self._loggers.states() if state.name in changed]
         self._send(answers.loggers(call_id, states))
 

@@ -22,11 +22,19 @@ from drover.convert.converter import Converter, Decoded
 from drover.convert.json_converter import JsonConverter
 from drover.convert.steps import DecodeRecords, encoded_column
 from drover.java_plugins.catalogue import JavaClass, Kind
-from drover.java_plugins.host import HOSTS, Lease, Plugins
+from drover.java_plugins.host import (
+    HOSTS,
+    POLL_LIMIT,
+    Lease,
+    Plugins,
+    hanging_message,
+    limit_s,
+)
 from drover.java_plugins.wire import (
     STEP_SCHEMA,
     Address,
     JavaCallError,
+    JavaCallHangsError,
     JavaHostEndedError,
 )
 from drover.record.arrow import Array, Binaries, Headers, Mask, Texts, offsets_of
@@ -56,6 +64,15 @@ from drover.transform.transform import Predicate, Transform
 #: The size of the records of one call of the host, which holds them in its heap.
 _CALL_BYTES = 4 * 1024 * 1024
 _CALL_ROWS = 4_000
+#: How long the end of a step waits for the record on which the plugin works.
+_CLOSE_S = 5.0
+#: The methods of a plugin.
+_METHODS = {
+    "transform": "apply()",
+    "matches": "test()",
+    "encode": "fromConnectData()",
+    "decode": "toConnectData()",
+}
 _TIMES = pa.timestamp("ms", tz="UTC")
 _SCHEMA_START, _PAYLOAD_START = '{"schema":', ',"payload":'
 _JSON_PARSER = json.JSONDecoder()
@@ -79,12 +96,19 @@ class RunningStep:
     Attributes:
         address: The host.
         run: The step's number in the host.
-        name: Its class and plugin, for messages.
+        java_class: Its class, for messages.
+        limit_s: How many seconds it may work on one record.
     """
 
     address: Address
     run: int
-    name: str
+    java_class: str
+    limit_s: float
+
+    @property
+    def name(self) -> str:
+        """Its class and plugin, for messages."""
+        return f"{self.java_class} ({self.address.plugin})"
 
     def apply(self, what: str, rows: pa.RecordBatch) -> pa.Table:
         """What the step made of records, without failed ones; ``row`` is the row of the record.
@@ -92,7 +116,7 @@ class RunningStep:
         Raises:
             RowsError: Records failed.
             RetriableError: The plugin raised a RetriableException.
-            JavaStepError: The JVM has ended.
+            JavaStepError: The JVM has ended, or the plugin works too long on a record.
         """
         step = max(1, min(_CALL_ROWS, rows.num_rows * _CALL_BYTES // max(1, rows.nbytes)))
         parts = []
@@ -111,12 +135,22 @@ class RunningStep:
 
     def _call(self, what: str, rows: pa.RecordBatch) -> pa.Table:
         try:
-            return self.address.apply(self.run, what, rows)
+            return self.address.apply(self.run, what, rows, self.limit_s)
         except JavaHostEndedError as error:
             raise JavaStepError(str(error)) from None
         except JavaCallError as error:
             kind = RetriableError if error.is_retriable else JavaStepError
             raise kind(f"{self.name} failed: {error}") from error
+        except JavaCallHangsError as error:
+            message = hanging_message(
+                _METHODS.get(what, what),
+                self.java_class,
+                self.address.plugin,
+                seconds=self.limit_s,
+                limit=POLL_LIMIT[0],
+                stack=str(error),
+            )
+            raise JavaStepError(message) from None
 
 
 class JavaStep(Configurable):
@@ -192,7 +226,7 @@ class JavaStep(Configurable):
             lease.release()
             raise JavaStepError(str(error)) from None
         self._lease = lease
-        return RunningStep(lease.host.address, started["run"], name)
+        return RunningStep(lease.host.address, started["run"], java.name, limit_s(POLL_LIMIT))
 
     def close(self) -> None:
         """End the step in its JVM."""
@@ -204,7 +238,10 @@ class JavaStep(Configurable):
         try:
             if running is not None:
                 with suppress(JavaCallError, JavaHostEndedError):
-                    lease.host.call("stop_step", run=running.run)
+                    lease.host.address.call_within(_CLOSE_S, "stop_step", run=running.run)
+        except JavaCallHangsError:
+            # the plugin still works on a record, perhaps for ever
+            lease.host.retire()
         finally:
             lease.release()
 

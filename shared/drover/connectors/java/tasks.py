@@ -1,9 +1,11 @@
 """Tasks of Java plugins: they run in the host, in Kafka Connect's own loops."""
 
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,6 +47,7 @@ from drover.java_plugins.host import (
     POLL_LIMIT,
     Host,
     Lease,
+    hanging_message,
     limit_s,
 )
 from drover.java_plugins.wire import (
@@ -55,7 +58,9 @@ from drover.java_plugins.wire import (
     JavaCallError,
     JavaCallHangsError,
 )
+from drover.model.status import FIGURE_UNITS
 
+_NOT_IN_FIGURES = re.compile("[^a-z0-9]+")
 #: How long a call waits in the host before it checks whether the task should stop.
 _WAIT_MS = 500
 #: How often a sink without new records asks what its plugin committed.
@@ -84,12 +89,15 @@ def hanging(
         stack: Where its thread is; empty if that is not known.
     """
     host.retire()
-    message = (
-        f"{method} of {of.name} ({of.plugin}) has not returned for {seconds:.0f} s: check the "
-        f"system that it waits for and the plugin's own timeouts, or raise {limit}. A restart runs "
-        "in a new JVM"
+    return JavaTaskError(
+        hanging_message(method, of.name, of.plugin, seconds=seconds, limit=limit, stack=stack)
     )
-    return JavaTaskError(f"{message}; its thread is at\n{stack}" if stack else message)
+
+
+def figure_name(metric: str) -> str:
+    """The figure for a plugin's metric: ``records-made`` is ``records_made_count``."""
+    name = _NOT_IN_FIGURES.sub("_", metric.lower()).strip("_")
+    return name if name.endswith(FIGURE_UNITS) else f"{name}_count"
 
 
 class _Hosted:
@@ -176,6 +184,12 @@ class _Hosted:
             method, seconds = f"{found['phase']}()", found["since_ms"] / 1_000
             raise self._hanging(method, seconds, setting, self._stack())
 
+    def _report(self, context: TaskContext, found: Mapping[str, Any]) -> None:
+        """Report the plugin's metrics (KIP-877), if the response has them."""
+        for name, value in found.get("metrics", {}).items():
+            with suppress(ValueError):  # more than a task may have, or no number that is kept
+                context.report(figure_name(name), round(value))
+
     def _stack(self) -> str:
         """Where the thread of the task is."""
         stack: str = self._called("stack", run=self._run)["stack"]
@@ -242,6 +256,7 @@ class JavaSourceTask(_Hosted, SourceTask):
             records_max=config[BATCH_MAX_RECORDS],
             bytes_max=min(config[BATCH_MAX_BYTES], _BATCH_BYTES_MAX),
         )
+        self._report(self._context, found)
         if "batch" not in found:
             self._check_duration(found)
             return None
@@ -346,6 +361,7 @@ class JavaSinkTask(_Hosted, SinkTask):
         """What the plugin did since the last call; None while it processes records."""
         found = self._called("progress", run=self._run, wait_ms=wait_ms)
         self._context.call_after(_IDLE_MS)
+        self._report(self._context, found)
         if not found["done"]:
             self._check_duration(found)
             return None

@@ -17,9 +17,9 @@ final class Phase {
     private volatile long sinceNanos;
 
     <T> T in(String what, Callable<T> call) throws Exception {
-        name = what;
         thread = Thread.currentThread();
         sinceNanos = System.nanoTime();
+        name = what; // last: another thread may ask for how long it has run
         try {
             return call.call();
         } catch (Exception | Error error) {

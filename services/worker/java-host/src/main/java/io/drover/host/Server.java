@@ -22,6 +22,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.connect.connector.Connector;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.kafka.connect.errors.RetriableException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -182,6 +185,12 @@ final class Server {
                 return Json.object().put("started", isStarted).put("phase", run.phase.name())
                     .put("since_ms", run.phase.sinceMs());
             }
+            case "set_logger" -> {
+                String logger = request.get("logger").asText();
+                Configurator.setLevel(logger.isEmpty() ? LogManager.ROOT_LOGGER_NAME : logger,
+                    Level.valueOf(request.get("level").asText()));
+                return null;
+            }
             case "stack" -> {
                 return Json.object().put("stack", task(request).phase.stack());
             }
@@ -220,6 +229,11 @@ final class Server {
                     step.close();
                 }
                 return null;
+            }
+            case "step_progress" -> {
+                Step step = steps.get(request.get("run").asLong());
+                return step == null ? Json.object().put("since_ms", 0).put("stack", "")
+                    : Json.object().put("since_ms", step.sinceMs()).put("stack", step.stack());
             }
             case "stop_task" -> {
                 TaskRun run = tasks.remove(request.get("run").asLong());

@@ -33,6 +33,7 @@ final class Step {
     private final PluginSet plugins;
     private final ExactJson json = new ExactJson();
     private final SimpleHeaderConverter rawHeaders = new SimpleHeaderConverter();
+    private final Phase phase = new Phase();
 
     Step(PluginSet plugins, ClassLoader loader, JsonNode request) throws Exception {
         this.plugins = plugins;
@@ -71,7 +72,8 @@ final class Step {
             List<StepRows.Out> made = new ArrayList<>(records.size());
             for (int row = 0; row < records.size(); row++) {
                 try {
-                    StepRows.Out one = apply(what, row, records.get(row));
+                    int at = row;
+                    StepRows.Out one = phase.in(what, () -> apply(what, at, records.get(at)));
                     if (one != null) {
                         made.add(one);
                     }
@@ -83,6 +85,16 @@ final class Step {
             }
             return made;
         });
+    }
+
+    /** How long the plugin has worked on its present record; 0 between records. */
+    long sinceMs() {
+        return phase.sinceMs();
+    }
+
+    /** Where the plugin's thread is now. */
+    String stack() {
+        return phase.stack();
     }
 
     private StepRows.Out apply(String what, int row, StepRows.In in) throws Exception {

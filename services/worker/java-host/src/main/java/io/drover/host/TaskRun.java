@@ -5,17 +5,21 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.connect.connector.Connector;
 import org.apache.kafka.connect.connector.Task;
 import org.apache.kafka.connect.runtime.TaskLoops;
@@ -27,6 +31,9 @@ import org.apache.kafka.connect.util.ConnectorTaskId;
 /** A task of a plugin on its own thread, in Kafka Connect's own loop. */
 abstract class TaskRun implements TaskStatus.Listener {
     private static final long STOP_MS = 3_000;
+    /** How often the plugin's metrics are part of an answer. */
+    private static final long METRICS_NANOS = 1_000_000_000;
+    private static final int METRICS_MAX = 64;
 
     final Phase phase = new Phase();
     final PluginSet plugins;
@@ -36,6 +43,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     private final CountDownLatch started = new CountDownLatch(1);
     private volatile TaskFailedException failure;
     private TaskLoops.Loop loop;
+    private long metricsNanos = System.nanoTime() - METRICS_NANOS;
 
     TaskRun(PluginSet plugins, JsonNode request) throws Exception {
         this.plugins = plugins;
@@ -77,6 +85,50 @@ abstract class TaskRun implements TaskStatus.Listener {
         if (failure != null) {
             throw failure;
         }
+    }
+
+    /** Adds what the plugin does now, and once a second its metrics (KIP-877). */
+    final void describe(ObjectNode answer) {
+        answer.put("phase", phase.name());
+        answer.put("since_ms", phase.sinceMs());
+        long now = System.nanoTime();
+        if (now - metricsNanos < METRICS_NANOS) {
+            return;
+        }
+        metricsNanos = now;
+        ObjectNode found = answer.putObject("metrics");
+        plugins.metrics.metrics().metrics().forEach((name, metric) -> {
+            if (name.group().equals("plugins") && isOfTask(name) && found.size() < METRICS_MAX
+                && metricValue(metric) instanceof Number value && Double.isFinite(value.doubleValue())) {
+                found.put(metricName(name), value.doubleValue());
+            }
+        });
+    }
+
+    private boolean isOfTask(MetricName name) {
+        return of.id().connector().equals(name.tags().get("connector"))
+            && String.valueOf(of.id().task()).equals(name.tags().get("task"));
+    }
+
+    /** The value; null if the plugin's code fails. */
+    private Object metricValue(KafkaMetric metric) {
+        try {
+            return plugins.within(of.loader(), metric::metricValue);
+        } catch (Exception | LinkageError error) {
+            return null;
+        }
+    }
+
+    /** The name of a metric, after the values of its further tags, such as the alias of a transform. */
+    private static String metricName(MetricName name) {
+        List<String> parts = new ArrayList<>();
+        new TreeMap<>(name.tags()).forEach((tag, value) -> {
+            if (!tag.equals("connector") && !tag.equals("task")) {
+                parts.add(value);
+            }
+        });
+        parts.add(name.name());
+        return String.join("_", parts);
     }
 
     void stop() throws InterruptedException {
@@ -138,8 +190,7 @@ abstract class TaskRun implements TaskStatus.Listener {
             BatchProducer.Batch batch = producer.take(
                 request.get("records_max").asLong(), request.get("bytes_max").asLong());
             ObjectNode answer = Json.object();
-            answer.put("phase", phase.name());
-            answer.put("since_ms", phase.sinceMs());
+            describe(answer);
             if (batch == null) {
                 return answer;
             }
@@ -227,8 +278,7 @@ abstract class TaskRun implements TaskStatus.Listener {
             check();
             ObjectNode answer = Json.object();
             answer.put("done", isDone);
-            answer.put("phase", phase.name());
-            answer.put("since_ms", phase.sinceMs());
+            describe(answer);
             if (isDone) {
                 fill(answer.putArray("commits"), consumer.takeCommits());
                 fill(answer.putArray("rewinds"), consumer.takeRewinds());
