@@ -415,7 +415,7 @@ class Hosts:
             return lease
 
     def set_levels(self, levels: Mapping[str, str]) -> None:
-        """Set Java loggers and their descendants in all hosts, those that start later included.
+        """Set Java loggers and their descendants in all present and later hosts.
 
         Args:
             levels: Levels of Java or Python by the logger's name, ``root`` for the root.
