@@ -1,10 +1,15 @@
-"""Spark's Python workers whose connection Spark has closed."""
+"""The parent of Spark's Python workers."""
 
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 
-from drover_worker.engine.python_daemon import ending_with_its_connection
+from drover_worker.engine.python_daemon import (
+    ending_with_its_connection,
+    use_installed_pyspark,
+)
 
 
 def flush(connection: socket.socket, _authenticated: bool) -> int:
@@ -29,3 +34,25 @@ def test_another_reason_why_output_is_lost_is_raised() -> None:
     ours, sparks = socket.socketpair()
     with ours, sparks, pytest.raises(MemoryError):
         ending_with_its_connection(fail)(ours, True)
+
+
+def test_an_installed_pyspark_is_used_instead_of_sparks_archives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    archives = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10.9-src.zip"]
+    other = "/opt/own/functions.zip"
+    monkeypatch.setattr(sys, "path", [*archives, other, *sys.path])
+    monkeypatch.setitem(sys.path_importer_cache, archives[0], None)
+    installed = sys.path[2:]
+    use_installed_pyspark()
+    assert sys.path == installed
+    assert archives[0] not in sys.path_importer_cache
+
+
+def test_sparks_archives_are_used_where_no_pyspark_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = ["/opt/spark/python/lib/pyspark.zip", str(tmp_path)]
+    monkeypatch.setattr(sys, "path", list(path))
+    use_installed_pyspark()
+    assert sys.path == path

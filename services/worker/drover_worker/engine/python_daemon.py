@@ -9,10 +9,11 @@ import gc
 import importlib
 import os
 import socket
+import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
-
-from pyspark import daemon
 
 from drover_worker.engine import log_lines, process_tree
 from drover_worker.engine.data_limit import limit_data
@@ -47,11 +48,31 @@ def ending_with_its_connection(work: Work) -> Work:
     return run
 
 
+def use_installed_pyspark() -> None:
+    """Import pyspark from where it is installed, not from the archives that Spark puts before it.
+
+    Python compiles each module of an archive at each start, and reads the archives' tables of
+    contents again for each task.
+    """
+    archives = [each for each in sys.path if _is_of_spark(Path(each))]
+    others = [each for each in sys.path if each not in archives]
+    if all(PathFinder.find_spec(each, others) for each in ("pyspark", "py4j")):
+        sys.path[:] = others
+        for each in archives:
+            sys.path_importer_cache.pop(each, None)
+
+
+def _is_of_spark(path: Path) -> bool:
+    return path.name == "pyspark.zip" or path.match("py4j-*-src.zip")
+
+
 def manager() -> None:
     """Run pyspark's daemon.
 
     It imports the modules that batches need before it forks workers, which then share them.
     """
+    use_installed_pyspark()
+    pyspark_daemon: Any = importlib.import_module("pyspark.daemon")
     for module in _OF_BATCHES:
         importlib.import_module(module)
     # a worker runs the garbage collector after each task; skip these objects
@@ -69,7 +90,6 @@ def manager() -> None:
 
     os.register_at_fork(after_in_child=become_worker)
     os.environ[_RAISE_FLUSH_FAILURES] = "1"
-    pyspark_daemon: Any = daemon
     pyspark_daemon.worker = ending_with_its_connection(pyspark_daemon.worker)
     pyspark_daemon.manager()
 
