@@ -27,7 +27,7 @@ WRITES = "-XX:ArchiveClassesAtExit="
 
 
 def jvms(cluster: EmbeddedCluster, *, writing: bool) -> list[psutil.Process]:
-    """The JVMs below the worker that write an archive, or those that do not."""
+    """The JVMs below the worker that write an archive, or the others."""
     worker = cluster.process(WORKER).pid
     found = []
     for process in descendants(worker) if worker is not None else ():
@@ -124,7 +124,7 @@ async def test_the_writer_and_its_jvm_end_with_a_killed_worker(tmp_path: Path) -
         )
         cluster.process(WORKER).kill()
         assert not await wait_until_gone(started, ENDED_TIMEOUT_S)
-        # a JVM that ends by itself writes the archive before
+        # a JVM that is not killed writes the archive before it ends
         assert not list(folder.rglob("*.jsa"))
 
 

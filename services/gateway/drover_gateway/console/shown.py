@@ -35,8 +35,8 @@ class Changes:
     """Connectors that changed, for all pages that show the same before.
 
     Attributes:
-        rows: Their rows by name; None for a connector that is gone.
-        html: The rows and the numbers by state, as elements that replace those of a page.
+        rows: Their rows by name; None for a removed connector.
+        html: The rows and the numbers by state: elements that replace elements of a page.
     """
 
     rows: Mapping[str, Row | None]
