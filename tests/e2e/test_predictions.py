@@ -37,7 +37,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="session"),
 ]
 
@@ -77,7 +77,7 @@ async def count_agrees(shared: SharedCluster, config: Mapping[str, str]) -> None
         return sum(each.counts.written_count for each in status.tasks) == expected
 
     async with shared.connector(config["name"], config):
-        await wait_until_async(counted, timeout_s=120, describe=f"{expected} records")
+        await wait_until_async(counted, timeout_s=400, describe=f"{expected} records")
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,23 @@ def file_plugin() -> Path:
     Raises:
         KafkaMissingError: Kafka's jars are missing.
     """
-    jars = find_jars()
-    (wanted,) = jars.directory.glob("connect-file-*.jar")
-    folder = CACHE / f"{wanted.stem}-plugin" / "connect-file"
-    if not (folder / wanted.name).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(wanted, folder / wanted.name)
+    return _plugin("connect-file", "connect-file-*.jar")
+
+
+@cache
+def mirror_plugin() -> Path:
+    """The folder of MirrorMaker's connectors as a plugin; raises as ``file_plugin``."""
+    return _plugin("connect-mirror", "connect-mirror-*.jar")
+
+
+def _plugin(name: str, jars: str) -> Path:
+    wanted = sorted(find_jars().directory.glob(jars))
+    assert wanted, jars
+    folder = CACHE / f"{wanted[0].stem}-plugin" / name
+    for each in wanted:
+        if not (folder / each.name).is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(each, folder / each.name)
     return folder
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.maven import Wanted, fetched_once, version_in
 from tests.support.repository import REPOSITORY
+from tests.support.tar_archives import unpack
 
 CACHE = REPOSITORY / ".postgres"
 _POM = Path(__file__).with_name("postgres_pom.xml")
@@ -42,7 +43,7 @@ def _unpack(jar: Path, directory: Path) -> None:
         with zipfile.ZipFile(jar) as files, files.open("postgres-linux-x86_64.txz") as archive:
             target = Path(folder) / "files"
             with tarfile.open(fileobj=archive, mode="r|xz") as found:
-                found.extractall(target, filter="tar")
+                unpack(found, target)
         for path in (target, *target.rglob("*")):  # the server runs as another user
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))

@@ -15,6 +15,7 @@ from drover.local.spark_archive import ARCHIVE_PYTHON, write_archive
 from drover.log.storage import EmbeddedStorage
 from drover_worker.engine.session import executor_python
 from drover_worker.engine.settings import EngineSettings
+from tests.support.tar_archives import unpack
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -67,7 +68,7 @@ def packed(site: Site, path: Path) -> tuple[list[str], Path]:
     written = write_archive(path, import_path=[str(site.directory)])
     folder = path.parent / "work" / "drover"
     with tarfile.open(path) as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     return [each.partition(" ")[0] for each in written.packages], folder
 
 
