@@ -42,7 +42,6 @@ class Shop:
     def __init__(self, postgres: Postgres, name: str) -> None:
         self.postgres = postgres
         self.count = 0
-        self.snapshot_count = 0
         self.topic = f"{name}-orders"
         self._name = name
         postgres.execute(

@@ -43,7 +43,7 @@ def _unpack(jar: Path, directory: Path) -> None:
         with zipfile.ZipFile(jar) as files, files.open("postgres-linux-x86_64.txz") as archive:
             target = Path(folder) / "files"
             with tarfile.open(fileobj=archive, mode="r|xz") as found:
-                unpack(found, target)
+                unpack(found, target, "tar")
         for path in (target, *target.rglob("*")):  # the server runs as another user
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))

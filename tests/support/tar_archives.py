@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 
-def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Unpack an archive that a test trusts.
+def unpack(archive: tarfile.TarFile, folder: Path, policy: str) -> None:
+    """Unpack an archive.
 
-    Python 3.11 has filters from 3.11.4 on, and warns without one from 3.12 on.
+    Args:
+        archive: The archive.
+        folder: The folder for its files.
+        policy: The filter of Python's tarfile, ``tar`` or ``data``; without effect before 3.11.4,
+            which has none.
     """
-    options: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+    options: dict[str, Any] = {"filter": policy} if hasattr(tarfile, "tar_filter") else {}
     archive.extractall(folder, **options)

@@ -68,7 +68,7 @@ def packed(site: Site, path: Path) -> tuple[list[str], Path]:
     written = write_archive(path, import_path=[str(site.directory)])
     folder = path.parent / "work" / "drover"
     with tarfile.open(path) as archive:
-        unpack(archive, folder)
+        unpack(archive, folder, "data")
     return [each.partition(" ")[0] for each in written.packages], folder
 
 

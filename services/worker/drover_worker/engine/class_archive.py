@@ -187,7 +187,6 @@ def _run_session(unfinished: Path, settings: Mapping[str, str], directory: Path)
     try:
         gateway.wait(threading.Event(), _START_LIMIT_S)
     except EngineStartError as error:
-        gateway.jvm.kill()
         raise NoArchiveError(str(error)) from error
     gateway.use()
     session = SparkSession.builder.getOrCreate()

@@ -35,11 +35,18 @@ class Gateway:
     info: Path
 
     def wait(self, stop: threading.Event, timeout_s: float = _TIMEOUT_S) -> bool:
-        """Wait until the JVM serves; False when ``stop`` was set first.
+        """Wait until the JVM serves; False when ``stop`` was set first. An error kills the JVM.
 
         Raises:
             EngineStartError: The JVM ended, or does not serve in time.
         """
+        try:
+            return self._serves(stop, timeout_s)
+        except BaseException:
+            self.jvm.kill()
+            raise
+
+    def _serves(self, stop: threading.Event, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while not self.info.exists():
             code = self.jvm.poll()

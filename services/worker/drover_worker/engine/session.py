@@ -128,16 +128,11 @@ def start_spark(
     except JavaUnusableError as error:
         raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
     gateway = _start_gateway(settings, directory, java)
-    jvm = gateway.jvm
-    try:
-        up = gateway.wait(stop)
-    except BaseException:
-        jvm.kill()
-        raise
-    if not up:
+    if not gateway.wait(stop):
         return None
     gateway.use()
     os.environ["PYSPARK_PYTHON"] = executor_python(settings)
+    jvm = gateway.jvm
     threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
     return SparkEngine(_build_session(settings.spark_master), gateway)
 

@@ -143,7 +143,7 @@ class RunningStep:
             raise kind(f"{self.name} failed: {error}") from error
         except JavaCallHangsError as error:
             message = hanging_message(
-                _METHODS.get(what, what),
+                _METHODS[what],
                 self.java_class,
                 self.address.plugin,
                 seconds=self.limit_s,

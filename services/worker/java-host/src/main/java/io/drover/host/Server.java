@@ -22,10 +22,10 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.connect.connector.Connector;
+import org.apache.kafka.connect.errors.RetriableException;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.LogManager;
 import org.apache.logging.log4j.core.config.Configurator;
-import org.apache.kafka.connect.errors.RetriableException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -233,7 +233,7 @@ final class Server {
             case "step_progress" -> {
                 Step step = steps.get(request.get("run").asLong());
                 return step == null ? Json.object().put("since_ms", 0).put("stack", "")
-                    : Json.object().put("since_ms", step.sinceMs()).put("stack", step.stack());
+                    : Json.object().put("since_ms", step.phase.sinceMs()).put("stack", step.phase.stack());
             }
             case "stop_task" -> {
                 TaskRun run = tasks.remove(request.get("run").asLong());

@@ -33,7 +33,8 @@ final class Step {
     private final PluginSet plugins;
     private final ExactJson json = new ExactJson();
     private final SimpleHeaderConverter rawHeaders = new SimpleHeaderConverter();
-    private final Phase phase = new Phase();
+    /** What the plugin does with its present record. */
+    final Phase phase = new Phase();
 
     Step(PluginSet plugins, ClassLoader loader, JsonNode request) throws Exception {
         this.plugins = plugins;
@@ -85,16 +86,6 @@ final class Step {
             }
             return made;
         });
-    }
-
-    /** How long the plugin has worked on its present record; 0 between records. */
-    long sinceMs() {
-        return phase.sinceMs();
-    }
-
-    /** Where the plugin's thread is now. */
-    String stack() {
-        return phase.stack();
     }
 
     private StepRows.Out apply(String what, int row, StepRows.In in) throws Exception {
