@@ -139,6 +139,7 @@ async def test_an_end_fails_the_calls_under_way_and_a_new_engine_starts(
         (ExitCode.JAVA_UNUSABLE, EndKind.CRASH, "exit code 81$"),
         (ExitCode.SPARK_LOST, EndKind.CRASH, r"exit code 83 \(SPARK_LOST\)$"),
         (ExitCode.HEAP_USED_UP, EndKind.MEMORY, "ran out of its heap of 1g"),
+        (ExitCode.MEMORY_USED_UP, EndKind.MEMORY, "engine ended because the memory .*exhausted"),
         (ExitCode.SPARK_KILLED, EndKind.KILL, "exit code 86"),
     ],
 )

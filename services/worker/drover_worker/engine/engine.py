@@ -25,6 +25,7 @@ from drover.errors import DroverError
 from drover.java_plugins.allowed import allowed_classes
 from drover.java_plugins.host import HOSTS
 from drover.model.ids import TaskId
+from drover_worker.engine.data_limit import withdraw_reserve
 from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.executors import Executors
 from drover_worker.engine.in_flight import InFlight
@@ -511,6 +512,7 @@ class Engine:
                 with suppress(Exception):  # Spark may be about to end
                     executors.look()
             self._report_progress(with_engine=with_engine)
+            withdraw_reserve()
             if spark_alive and self._spark_was_stopped():
                 spark_alive = False
                 self._ask_for_replacement("a plugin stopped the shared Spark session")

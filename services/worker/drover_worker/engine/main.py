@@ -24,6 +24,7 @@ from drover.log.storage import KafkaStorage
 from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine.compacting import start_compaction
+from drover_worker.engine.data_limit import end_without_memory
 from drover_worker.engine.engine import Engine, ValidateApart
 from drover_worker.engine.executors import Executors, why_not_started
 from drover_worker.engine.forked_processes import EndedForks, keep_connections_in_forks
@@ -66,6 +67,7 @@ def run(
     use_own_descriptors()
     write_whole_lines()
     keep_connections_in_forks()
+    end_without_memory()
     configs = EngineConfigs(settings.converters, settings.config_providers)
     sys.stdout = cast("TextIO", HidingStream(sys.stdout, configs.hidden))
     sys.stderr = cast("TextIO", HidingStream(sys.stderr, configs.hidden))

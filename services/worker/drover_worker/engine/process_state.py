@@ -24,11 +24,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drover_worker.engine.data_limit import without_reserve
+
 _OWN_DESCRIPTORS_FROM = 64
 #: Variables that keep their values; all others may change, but not disappear.
 _KEPT_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"})
 _KEPT_PREFIXES = ("PYTHON", "PYSPARK_", "SPARK_", "JAVA_", "HADOOP_", "DROVER_")
-_LIMITS = ("NOFILE", "NPROC", "AS", "DATA", "FSIZE", "STACK", "CPU")
+_LIMITS = ("NOFILE", "NPROC", "AS", "FSIZE", "STACK", "CPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class ProcessState:
             _Decimals(),
             _Warnings(),
             *(_Limit(f"RLIMIT_{name}") for name in _LIMITS),
+            _Limit("RLIMIT_DATA", without_reserve),
         )
 
     def adopt(self) -> None:
@@ -130,11 +133,11 @@ class _Value(_Part):
 class _Limit(_Value):
     """A limit of the kernel; restoring a lowered hard limit raises."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, read: Callable[[], tuple[int, int]] | None = None) -> None:
         number = getattr(resource, name)
         super().__init__(
             name,
-            lambda: resource.getrlimit(number),
+            read or (lambda: resource.getrlimit(number)),
             lambda kept: resource.setrlimit(number, kept),
         )
 

@@ -53,6 +53,8 @@ class ExitCode(IntEnum):
     SPARK_KILLED = 86
     #: Code of a connector damaged the process, such as by closing the engine's connections.
     DAMAGED = 87
+    #: A thread of the engine found no memory within the limit of its process.
+    MEMORY_USED_UP = 88
 
 
 #: The heap size of Spark's JVM, and its default.

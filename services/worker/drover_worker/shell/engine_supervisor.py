@@ -54,6 +54,7 @@ _PROBE_EVERY_S, _PROBE_TIMEOUT_S, _PROBES_MISSED_MAX = 5.0, 10.0, 4
 _OBSERVED_S = 1.0
 #: Exit codes when the engine or its JVM was killed.
 _KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
+_MEMORY_CODES = frozenset({int(ExitCode.HEAP_USED_UP), int(ExitCode.MEMORY_USED_UP)})
 #: Exit codes with a meaning, before and after Spark is up.
 _CODES_AT_START = frozenset(ExitCode) - {ExitCode.STOPPED}
 _CODES_WHILE_READY = _CODES_AT_START - {*LASTING_EXIT_CODES, ExitCode.SPARK_NOT_STARTED}
@@ -455,7 +456,7 @@ def _kind_of(code: int, memory_kill_count: int, *, given_up: bool) -> EndKind:
         return EndKind.CRASH
     if code in _KILLED_CODES:
         return EndKind.MEMORY if memory_kill_count > 0 else EndKind.KILL
-    return EndKind.MEMORY if code == ExitCode.HEAP_USED_UP else EndKind.CRASH
+    return EndKind.MEMORY if code in _MEMORY_CODES else EndKind.CRASH
 
 
 def _describe_starved(code: int, settings: EngineSettings) -> str:
@@ -464,14 +465,14 @@ def _describe_starved(code: int, settings: EngineSettings) -> str:
         by_connector = settings.memory_bytes is not None
         where = ENGINE_MEMORY if by_connector else f"{DRIVER_MEMORY} in DROVER_SPARK_CONF"
         return f"Spark's JVM ran out of its heap of {heap}: raise {where}"
-    what = "Spark's JVM" if code == ExitCode.SPARK_KILLED else "the engine"
     if settings.memory_bytes is not None:
-        size = size_text(settings.memory_bytes)
-        return (
-            f"the kernel killed {what} because the memory of {size} ({ENGINE_MEMORY}) was exhausted"
-        )
-    limit = memory_limit_bytes()
-    of = f" of {size_text(limit)}" if limit is not None else ""
+        of = f" of {size_text(settings.memory_bytes)} ({ENGINE_MEMORY})"
+    else:
+        limit = memory_limit_bytes()
+        of = f" of {size_text(limit)}" if limit is not None else ""
+    if code == ExitCode.MEMORY_USED_UP:
+        return f"the engine ended because the memory{of} was exhausted"
+    what = "Spark's JVM" if code == ExitCode.SPARK_KILLED else "the engine"
     return f"the kernel killed {what} because the memory{of} was exhausted"
 
 

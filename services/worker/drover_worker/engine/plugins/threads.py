@@ -22,6 +22,7 @@ from drover.dataplane.answers import trace_on_executor
 from drover.errors import Reason, ResourceExhaustedError
 from drover.model.status import StatusKey
 from drover_worker.engine.in_flight import InFlight
+from drover_worker.engine.plugins.memory_relief import relieve_memory
 from drover_worker.engine.plugins.stacks import stack_of
 
 TRACE_MAX_BYTES = 64 * 1024
@@ -186,6 +187,7 @@ class PluginThreads:
             with self._marked(call):
                 outcome = Returned(call.context.copy().run(call.function))
         except BaseException as error:  # noqa: BLE001 - plugin code may raise anything, SystemExit too
+            relieve_memory(error)
             outcome = Raised(error)
         with self._changed:
             in_time = not call.decided

@@ -23,6 +23,7 @@ from drover.errors import (
 from drover.pipeline import RecordFailedError
 from drover_worker.engine.core.failures import Failure, FailureKind, Fault
 from drover_worker.engine.plugins.failure_causes import cause_of_failure
+from drover_worker.engine.plugins.memory_relief import relieve_memory
 from drover_worker.engine.plugins.threads import cap_text, format_trace
 
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
@@ -42,7 +43,8 @@ _KINDS: Sequence[tuple[type[BaseException], FailureKind]] = (
 
 
 def failure_of(error: BaseException, *, spark_is_running: bool) -> Failure:
-    """What is known about an error of an operation."""
+    """What is known about an error of an operation; frees memory if there was none left."""
+    relieve_memory(error)
     kinds = (kind for error_class, kind in _KINDS if isinstance(error, error_class))
     kind = next(kinds, FailureKind.OTHER)
     if isinstance(error, ProducerFencedError):
