@@ -17,6 +17,8 @@ _NAME_MAX_LENGTH = 120
 #: Words up to this length may differ by one character only, and not in the first: many are alike.
 _SHORT = 5
 _PREFIX_MIN_LENGTH = 3
+#: Words with one meaning in names of settings.
+_PLACES = frozenset(("path", "directory", "dir", "folder"))
 
 _Words = tuple[str, ...]
 
@@ -142,6 +144,8 @@ def _is_plural(one: str, other: str) -> bool:
 
 
 def _same_setting_word(wanted: str, known: str) -> bool:
+    if {wanted, known} <= _PLACES:
+        return True
     shorter, longer = sorted((wanted, known), key=len)
     cut = len(shorter) >= _PREFIX_MIN_LENGTH and longer.startswith(shorter)
     return cut or _same_word(wanted, known)

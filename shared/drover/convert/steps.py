@@ -39,11 +39,11 @@ class EncodeRecords:
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The same records, as topics have them."""
-        with failing_at(ErrorStage.KEY_CONVERTER):
+        with failing_at(ErrorStage.KEY_CONVERTER, type(self.key).__name__):
             batch = encoded_column(batch, KEY, self.key, framed=self.framed)
-        with failing_at(ErrorStage.VALUE_CONVERTER):
+        with failing_at(ErrorStage.VALUE_CONVERTER, type(self.value).__name__):
             batch = encoded_column(batch, VALUE, self.value, framed=self.framed)
-        with failing_at(ErrorStage.HEADER_CONVERTER):
+        with failing_at(ErrorStage.HEADER_CONVERTER, type(self.header).__name__):
             yield _with_headers(batch, raw_headers(batch.column(HEADERS), self.header))
 
 
@@ -67,12 +67,12 @@ class DecodeRecords:
         """The records with their structure; in several batches if there are several schemas."""
         if not batch.num_rows:
             return
-        with failing_at(ErrorStage.KEY_CONVERTER):
+        with failing_at(ErrorStage.KEY_CONVERTER, type(self.key).__name__):
             keys = _Side(batch, KEY, self.key)
-        with failing_at(ErrorStage.VALUE_CONVERTER):
+        with failing_at(ErrorStage.VALUE_CONVERTER, type(self.value).__name__):
             values = _Side(batch, VALUE, self.value)
         if self.header is not None:
-            with failing_at(ErrorStage.HEADER_CONVERTER):
+            with failing_at(ErrorStage.HEADER_CONVERTER, type(self.header).__name__):
                 batch = _with_headers(batch, typed_headers(batch.column(HEADERS), self.header))
         for start, end in _runs(keys.owners, values.owners):
             part = batch.slice(start, end - start)

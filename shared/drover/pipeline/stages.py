@@ -175,13 +175,14 @@ class Pipeline:
 
 
 def _failed(stage: Stage, step: Step, error: Exception, whole: bool) -> StepFailedError:
-    name = stage.name
+    name, step_name = stage.name, step.name
     cause: BaseException = error
     if isinstance(error, StageError):
         name, cause = str(error.stage), error.__cause__ or error
+        step_name = error.class_name or step_name
     if not isinstance(cause, RowsError):
-        return StepFailedError(name, step.name, cause)
-    return StepFailedError(name, step.name, cause.first, cause.rows if whole else {})
+        return StepFailedError(name, step_name, cause)
+    return StepFailedError(name, step_name, cause.first, cause.rows if whole else {})
 
 
 def source_pipeline(

@@ -86,12 +86,16 @@ class ErrorStage(StrEnum):
 
 
 class StageError(RecordError):
-    """A record failed at a stage; ``__cause__`` is the original error."""
+    """A record failed at a stage; ``__cause__`` is the original error.
 
-    def __init__(self, stage: ErrorStage, description: str) -> None:
-        super().__init__(stage, description)
+    ``class_name`` is the class at work, if it is not the pipeline's step: one of its converters.
+    """
+
+    def __init__(self, stage: ErrorStage, description: str, class_name: str = "") -> None:
+        super().__init__(stage, description, class_name)
         self.stage = stage
         self.description = description
+        self.class_name = class_name
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.description}"
@@ -107,9 +111,9 @@ def described(error: BaseException) -> str:
 
 
 @contextmanager
-def failing_at(stage: ErrorStage) -> Iterator[None]:
+def failing_at(stage: ErrorStage, class_name: str = "") -> Iterator[None]:
     """Wraps errors raised inside in a StageError. A StageError and a PassError are raised
-    unchanged.
+    unchanged. ``class_name``: see StageError.
     """
     try:
         yield
@@ -117,4 +121,5 @@ def failing_at(stage: ErrorStage) -> Iterator[None]:
         raise
     except Exception as error:
         shown = error.first if isinstance(error, RowsError) else error
-        raise StageError(stage, f"{type(shown).__name__}: {shown}") from error
+        description = f"{type(shown).__name__}: {shown}"
+        raise StageError(stage, description, class_name) from error

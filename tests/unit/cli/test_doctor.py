@@ -260,6 +260,15 @@ def test_connectors_that_no_worker_runs_are_shown_with_the_reason(of_task: bool)
     assert found.level is Level.OK
 
 
+def test_a_connector_that_found_nothing_to_read_is_shown() -> None:
+    running = pb.ConnectorState(state=pb.RUN_STATE_RUNNING)
+    idle = pb.ConnectorStatus(name="shop", connector=running)
+    busy = pb.ConnectorStatus(name="copy", connector=running, tasks=[pb.TaskState()])
+    paused = pb.ConnectorStatus(name="old", connector=pb.ConnectorState(state=pb.RUN_STATE_PAUSED))
+    (found,) = connector_findings([idle, busy, paused], now_ms=0)
+    assert (found.level, found.found) == (Level.WARNING, "RUNNING without tasks: shop")
+
+
 def test_connectors_that_wait_for_their_engine_are_shown_with_the_reason_of_its_end(
     cluster: FakeCluster, drover: Run
 ) -> None:

@@ -130,3 +130,16 @@ def test_all_failed_ones_restart_in_one_command(cluster: FakeCluster, drover: Ru
     assert (code, out) == (0, "restarted x\nrestarted y\n")
     for options in ([], ["x", "--all"], ["x", "y", "--task", "0"]):
         assert drover("connector", "restart", *options)[0] == 2
+
+
+def test_a_status_says_why_a_running_connector_may_have_no_tasks(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    status = pb.ConnectorStatus(
+        name="shop", connector=pb.ConnectorState(state=pb.RUN_STATE_RUNNING, worker_id=WORKER)
+    )
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=status)
+    assert (
+        "it has no tasks: it is starting, or found nothing to read"
+        in (drover("connector", "status", "shop")[1])
+    )

@@ -4,6 +4,7 @@ import pytest
 
 from drover.config.near_names import did_you_mean, edit_distance, near_classes, near_settings
 from drover.connector.settings import full_config_def
+from drover.connectors.files.files_sink import FilesSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.connectors.postgres.source import PostgresCdcSource
 
@@ -81,6 +82,12 @@ def test_the_opposite_setting_is_never_suggested() -> None:
 def test_a_setting_of_a_source_has_its_suggestion() -> None:
     names = [key.name for key in full_config_def(JdbcSource)]
     assert near_settings("connection.usr", names) == ["connection.user"]
+
+
+@pytest.mark.parametrize("wanted", ["directory", "dir", "folder", "paht"])
+def test_another_word_for_a_path_suggests_it(wanted: str) -> None:
+    names = [key.name for key in full_config_def(FilesSink)]
+    assert near_settings(wanted, names)[:1] == ["path"]
 
 
 def test_several_names_are_one_question() -> None:

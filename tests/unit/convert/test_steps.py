@@ -232,8 +232,10 @@ def test_a_failure_names_its_stage(
     with pytest.raises(StageError, match=message) as caught:
         list(DecodeRecords(JSON, JSON, JSON)(batch))
     assert caught.value.stage == stage
+    assert caught.value.class_name == "JsonConverter"
     copied = pickle.loads(pickle.dumps(caught.value))
     assert (copied.stage, str(copied)) == (caught.value.stage, str(caught.value))
+    assert copied.class_name == caught.value.class_name
 
 
 def test_a_failure_to_write_names_its_stage() -> None:

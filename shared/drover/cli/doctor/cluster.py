@@ -12,7 +12,7 @@ from drover.cli.access import Access
 from drover.cli.doctor.certificates import ends_soon
 from drover.cli.doctor.finding import Finding, Level
 from drover.cli.output.activities import doing_cell, is_retrying, is_slow, task_notes
-from drover.cli.output.failures import failure_notes
+from drover.cli.output.failures import failure_notes, missing_tasks
 from drover.cli.output.workers import memory_text
 from drover.client import ConnectClient, channel
 from drover.clock import SystemClock
@@ -327,6 +327,17 @@ def connector_findings(statuses: Sequence[pb.ConnectorStatus], *, now_ms: int) -
     if lost:
         found = f"UNASSIGNED, or with UNASSIGNED tasks: {_named(list(lost))}"
         findings.append(Finding("connectors", Level.WARNING, found, next(iter(lost.values()))))
+    idle = [each.name for each in statuses if missing_tasks(each)]
+    if idle:
+        findings.append(
+            Finding(
+                "connectors",
+                Level.WARNING,
+                f"RUNNING without tasks: {_named(idle)}",
+                "they are starting, or found nothing to read and look again: check that what their"
+                " configs name exists, and that their users may read it",
+            )
+        )
     for name, task in retrying[:_NAMED_MAX]:
         note = next(task_notes(task, now_ms))
         findings.append(

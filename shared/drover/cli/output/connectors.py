@@ -11,7 +11,7 @@ from drover.cli.output.activities import (
     is_retrying,
     retry_cause,
 )
-from drover.cli.output.failures import failures_document, recent_failure
+from drover.cli.output.failures import failures_document, missing_tasks, recent_failure
 from drover.codec.common import decode_counts, decode_figures
 from drover.codec.connect import decode_connector_type
 from drover.model.failures import cause_in
@@ -168,6 +168,7 @@ def status_table(
         row[3] or (retry_cause(task) if task else "") or recent_failure(state, now_ms)
         for row, task, state in zip(rows, tasks, states, strict=True)
     ]
+    causes[0] = causes[0] or missing_tasks(status)
     columns.append(("CAUSE", causes))
     names = tuple(column for column, _ in columns)
     return names, list(zip(*(cells for _, cells in columns), strict=True))

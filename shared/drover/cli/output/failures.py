@@ -67,6 +67,13 @@ def recent_failure(
     return f"failed {span_text(now_ms - last.failed_ms)} ago: {last.message}"
 
 
+def missing_tasks(status: pb.ConnectorStatus) -> str:
+    """Why a connector that runs may have no tasks; empty for others."""
+    if status.tasks or status.connector.state != pb.RUN_STATE_RUNNING:
+        return ""
+    return "it has no tasks: it is starting, or found nothing to read and looks again"
+
+
 def failure_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str, str]]:
     """The recorded failures of the connector and each task, oldest first.
 
