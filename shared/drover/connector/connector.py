@@ -32,6 +32,7 @@ class ConnectorContext:
         config_texts: The config as it was written, before it was parsed.
         offsets: Returns the committed (partition, offset) pairs of the connector; blocks, and
             raises UnavailableError if the coordinator does not answer.
+        is_preview: Whether only a preview uses the connector, which may not exist.
     """
 
     connector: str
@@ -39,6 +40,7 @@ class ConnectorContext:
     fail: Callable[[BaseException], None] = _raise
     config_texts: Mapping[str, str] = field(default_factory=dict)
     offsets: Callable[[], Sequence[tuple[dict[str, Any], dict[str, Any]]]] = list
+    is_preview: bool = False
 
 
 class Guarantee(StrEnum):

@@ -219,3 +219,11 @@ class SourceConnector(Connector):
     #: another connector wrote them, tasks do not start. Empty: offsets of any form are passed to
     #: tasks.
     offset_forms: ClassVar[Sequence[OffsetForm]] = ()
+
+    @classmethod
+    def preview_refusal(cls, config: Mapping[str, Any]) -> str:
+        """Why a preview may not poll this source; empty if it may. ``config`` is parsed."""
+        del config
+        if cls.poll_has_effects and cls.preview_task_class is None:
+            return f"{cls.__name__} cannot be previewed: poll() of its source has side effects"
+        return ""

@@ -82,6 +82,7 @@ class TaskContext:
             ``_count``, ``_ms``, ``_percent``), such as ``slot_lag_bytes``. The last value of each
             name is shown. Cheap; raises ValueError for an invalid name or value, and for more than
             16 names.
+        is_preview: Whether only a preview uses the task: nothing is stored or committed.
     """
 
     task: TaskId
@@ -90,3 +91,4 @@ class TaskContext:
     spark: "SparkSession"
     stopping: Callable[[], bool] = _never
     report: Callable[[str, int], None] = field(default_factory=lambda: TaskFigures().report)
+    is_preview: bool = False

@@ -19,6 +19,7 @@ from drover.errors import Reason, UnavailableError
 from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.host import CALL_LIMIT, HOSTS, Hosts, JavaHostError, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
+from drover_worker.engine.preview import PreviewRefusedError
 from tests.support import compiled_plugins
 from tests.support.compiled_plugins import java_host
 from tests.support.java_plugins import (
@@ -30,6 +31,7 @@ from tests.support.java_plugins import (
     java_connector,
 )
 from tests.support.kafka.missing import KafkaMissingError
+from tests.support.previews import previewed
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -95,6 +97,28 @@ def test_records_of_a_java_source_are_json_with_schemas_by_default(
     kit.run(until=lambda: len(kit.records("lines")) >= 1)
     (record,) = kit.records("lines")
     assert json.loads(record.value or b"")["payload"] == "one"
+
+
+def test_a_java_source_is_previewed_in_a_jvm_of_the_preview_if_its_config_permits_it(
+    source_kit: MakeSource, file_source: type[Connector], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("one\ntwo\nthree\n")
+    config = text(file=tmp_path / "in", topic="lines")
+    running = source_kit(file_source, **config)
+    running.run(until=lambda: len(running.records("lines")) >= 3)
+    refused = source_kit(file_source, **config)
+    with pytest.raises(PreviewRefusedError, match=r"FileStreamSourceConnector .*java.preview=true"):
+        previewed(refused)
+    kit = source_kit(file_source, {"java.preview": "true"}, **config)
+    found = previewed(kit, rows=2)
+    assert [[each.value for each in row.records] for row in found.rows] == [
+        ["one", "one"],
+        ["two", "two"],
+    ]
+    assert not kit.committed
+    with HOSTS._lock:
+        owners = {owner for _, owner, _ in HOSTS._hosts}
+    assert {"", f"preview of {kit.config['name']}"} <= owners
 
 
 def test_a_java_sink_gets_records_in_order_and_commits(

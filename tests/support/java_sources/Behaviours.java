@@ -11,11 +11,13 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.metrics.Gauge;
+import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.connector.Task;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.RetriableException;
 import org.apache.kafka.connect.sink.*;
 import org.apache.kafka.connect.source.*;
+import org.apache.kafka.connect.transforms.Transformation;
 import org.slf4j.LoggerFactory;
 
 /** Plugins that do what Kafka's own test plugins do, as their setting "mode" tells. */
@@ -111,6 +113,22 @@ public class Behaviours {
             note(config, "alter " + offsets);
             return true;
         }
+    }
+
+    /** A transform that does not return. */
+    public static class Endless<R extends ConnectRecord<R>> implements Transformation<R> {
+        public ConfigDef config() {
+            return new ConfigDef();
+        }
+
+        public void configure(Map<String, ?> config) {}
+
+        public R apply(R record) {
+            hang();
+            return record;
+        }
+
+        public void close() {}
     }
 
     /** Its tasks hang in their constructor. */

@@ -85,6 +85,7 @@ def new_task(
         "java.isolation": "plugin",
         "java.call.timeout.ms": 600_000,
         "java.poll.timeout.ms": 600_000,
+        "errors.retry.timeout": 0,
         "batch.max.records": 10_000,
         "partitioner.keyless": "first",
         "batch.max.bytes": 1 << 23,
@@ -270,6 +271,26 @@ def test_a_sink_whose_method_does_not_return_is_named_and_stops_no_other(
     words = _HANGS.format(rf"{method}\(\)", "Sink", r"java\.call\.timeout\.ms")
     with pytest.raises(JavaTaskError, match=words):
         wait_until(lambda: task._progress(None, 200), timeout_s=_TIMEOUT_S)
+    task.stop()
+    neighbour.goes_on()
+
+
+@pytest.mark.parametrize("name", ["Source", "Sink"])
+def test_a_transform_that_does_not_return_is_reported_with_its_place_and_stops_no_other(
+    make: Make, neighbour: Neighbour, name: str
+) -> None:
+    task, context = make(name, "", **{"java.call.timeout.ms": 500})
+    texts = context.config[CONFIG_TEXTS]
+    texts["java.host.transforms"] = "wait"
+    texts["java.host.transforms.wait.type"] = "org.acme.Behaviours$Endless"
+    task.start(context)
+    assert task._host is neighbour.host
+    words = _HANGS.format("a converter, transform or predicate", name, r"java\.call\.timeout\.ms")
+    if name == "Sink":
+        feed(task, 1)
+    go_on = (lambda: task._progress(None, 200)) if name == "Sink" else task.poll
+    with pytest.raises(JavaTaskError, match=rf"{words}(?s:.*)Behaviours\$Endless.apply"):
+        wait_until(go_on, timeout_s=_TIMEOUT_S)
     task.stop()
     neighbour.goes_on()
 

@@ -154,10 +154,9 @@ def _show_source(
     wait: Callable[[float], object],
 ) -> None:
     """Show the first records of the source's tasks, in the order of the tasks."""
-    if connector_class.poll_has_effects and connector_class.preview_task_class is None:
-        raise PreviewRefusedError(
-            f"{connector_class.__name__} cannot be previewed: poll() of its source has side effects"
-        )
+    refusal = connector_class.preview_refusal(task_config(connector_class, config, {}))
+    if refusal:
+        raise PreviewRefusedError(refusal)
     answer = showing.answer
     configs = _task_configs(connector_class, config)
     polled = configs[:_TASKS_MAX]
@@ -251,7 +250,9 @@ def _polled(
     instance = (connector_class.preview_task_class or connector_class.task_class)()
     try:
         instance.start(
-            SourceTaskContext(task=task, claim=Term(0, 0), config=merged, spark=tools.spark)
+            SourceTaskContext(
+                task=task, claim=Term(0, 0), config=merged, spark=tools.spark, is_preview=True
+            )
         )
         for _ in range(polls_max):
             batch = instance.poll()
@@ -271,7 +272,8 @@ def _task_configs(
     parsed = task_config(connector_class, config, {})
     connector = connector_class()
     try:
-        connector.start(ConnectorContext(config["name"], config_texts=config), parsed)
+        context = ConnectorContext(config["name"], config_texts=config, is_preview=True)
+        connector.start(context, parsed)
         return connector.task_configs(parsed[TASKS_MAX])
     finally:
         connector.stop()

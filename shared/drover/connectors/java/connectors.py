@@ -22,8 +22,19 @@ from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRE
 from drover.connectors.java.chain import HostSettings, hosted_config
 from drover.connectors.java.made_classes import python_class
 from drover.connectors.java.places import has_class, plugins_of
-from drover.connectors.java.settings import CONFIG_TEXTS, JAVA_SETTINGS
-from drover.connectors.java.tasks import JavaSinkTask, JavaSourceTask, JavaTaskError, hanging
+from drover.connectors.java.settings import (
+    CONFIG_TEXTS,
+    JAVA_SETTINGS,
+    PREVIEW,
+    SOURCE_SETTINGS,
+)
+from drover.connectors.java.tasks import (
+    JavaSinkTask,
+    JavaSourceTask,
+    JavaTaskError,
+    hanging,
+    preview_owner,
+)
 from drover.convert.json_converter import JsonConverter
 from drover.errors import DroverError
 from drover.java_plugins.allowed import (
@@ -132,7 +143,8 @@ class _JavaConnector(Connector):
         del config
         texts = self.other_settings.translated(context.config_texts, ()).config
         self._texts = _texts(self.java_class, texts)
-        self._lease = HOSTS.use(plugins_of(self.java_class, self._texts))
+        owner = preview_owner(context.connector) if context.is_preview else ""
+        self._lease = HOSTS.use(plugins_of(self.java_class, self._texts), owner)
         found = self._called(
             "start_connector",
             connector=context.connector,
@@ -211,6 +223,21 @@ class JavaSource(_JavaConnector, SourceConnector):
     guarantees = REPLAYED
     task_class = JavaSourceTask
     exchanged = JsonConverter
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """The plugin's settings, and Drover's for its host."""
+        return SOURCE_SETTINGS | super().config_def()
+
+    @classmethod
+    def preview_refusal(cls, config: Mapping[str, Any]) -> str:
+        """See SourceConnector."""
+        if config[PREVIEW]:
+            return ""
+        return (
+            f"{cls.java_class.name} cannot be previewed: poll() of a Java source may change the "
+            f"system that it reads. {PREVIEW}=true in the config permits it"
+        )
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

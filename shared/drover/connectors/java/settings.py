@@ -8,6 +8,7 @@ OF_PLUGIN, OF_TASK = "plugin", "task"
 CALL_TIMEOUT_MS = "java.call.timeout.ms"
 POLL_TIMEOUT_MS = "java.poll.timeout.ms"
 PLUGIN_VERSION = "connector.plugin.version"
+PREVIEW = "java.preview"
 
 JAVA_SETTINGS = ConfigDef(
     ConfigKey(
@@ -48,6 +49,18 @@ JAVA_SETTINGS = ConfigDef(
     ),
 )
 
+SOURCE_SETTINGS = ConfigDef(
+    ConfigKey(
+        PREVIEW,
+        ConfigType.BOOLEAN,
+        default=False,
+        group="Java",
+        documentation="Whether previews may poll the plugin. Its poll() may change the system that "
+        "it reads: it may acknowledge records, create a replication slot, or take the place of "
+        "a running connector.",
+    ),
+)
+
 __all__ = [
     "CALL_TIMEOUT_MS",
     "CONFIG_TEXTS",
@@ -57,4 +70,6 @@ __all__ = [
     "OF_TASK",
     "PLUGIN_VERSION",
     "POLL_TIMEOUT_MS",
+    "PREVIEW",
+    "SOURCE_SETTINGS",
 ]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from drover.connector import (
     TopicPartition,
     Written,
 )
+from drover.connector.error_settings import RETRY_TIMEOUT
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
@@ -65,10 +67,16 @@ _NOT_IN_FIGURES = re.compile("[^a-z0-9]+")
 _WAIT_MS = 500
 #: How often a sink without new records asks what its plugin committed.
 _IDLE_MS = 2_000
+#: The pause after a poll of a preview without records: the first records of a plugin take seconds.
+_PREVIEW_PAUSE_S = 0.3
+#: Never set: for short waits.
+_PAUSE = threading.Event()
 #: The size from which a batch is fetched in two parts, by two cores.
 _PART_ROWS = 20_000
 #: A host holds up to three batches in its heap.
 _BATCH_BYTES_MAX = 32 * 1024 * 1024
+#: What a response of the host calls the converters, transforms and predicates of a task.
+_STEPS = "steps"
 
 
 class JavaTaskError(Exception):
@@ -100,6 +108,11 @@ def figure_name(metric: str) -> str:
     return name if name.endswith(FIGURE_UNITS) else f"{name}_count"
 
 
+def preview_owner(connector: str) -> str:
+    """The owner of the JVM in which a preview runs: apart from running connectors."""
+    return f"preview of {connector}"
+
+
 class _Hosted:
     """What tasks of both kinds do: start and stop in a host."""
 
@@ -114,6 +127,8 @@ class _Hosted:
         texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
         task = context.task
         owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
+        if context.is_preview:
+            owner = preview_owner(task.connector)
         config = hosted_config(texts)
         config["connector.class"] = self.java_class.name
         self._config = context.config
@@ -180,8 +195,13 @@ class _Hosted:
         """
         setting = POLL_TIMEOUT_MS if found["phase"] == "poll" else CALL_TIMEOUT_MS
         limit_ms: int = self._config[setting]
+        if found["phase"] == _STEPS:
+            retry_ms = self._config[RETRY_TIMEOUT]
+            limit_ms = 0 if retry_ms < 0 else limit_ms and limit_ms + retry_ms
         if limit_ms and found["since_ms"] > limit_ms:
-            method, seconds = f"{found['phase']}()", found["since_ms"] / 1_000
+            steps = "a converter, transform or predicate"
+            method = steps if found["phase"] == _STEPS else f"{found['phase']}()"
+            seconds = found["since_ms"] / 1_000
             raise self._hanging(method, seconds, setting, self._stack())
 
     def _report(self, context: TaskContext, found: Mapping[str, Any]) -> None:
@@ -259,6 +279,8 @@ class JavaSourceTask(_Hosted, SourceTask):
         self._report(self._context, found)
         if "batch" not in found:
             self._check_duration(found)
+            if self._context.is_preview:
+                _PAUSE.wait(_PREVIEW_PAUSE_S)
             return None
         assert self._run is not None
         self._batches.append(found["batch"])

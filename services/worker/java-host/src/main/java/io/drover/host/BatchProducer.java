@@ -34,6 +34,7 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
 
     /** Gets each transaction when it is committed, before its records are acknowledged. */
     Consumer<Transaction> onCommit = transaction -> {};
+    private final Phase phase;
     private final Deque<Transaction> ready = new ArrayDeque<>();
     private final Deque<Batch> taken = new ArrayDeque<>();
     private final List<Callback> callbacks = new ArrayList<>();
@@ -43,8 +44,9 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
     private long lastId;
     private boolean isClosed;
 
-    BatchProducer() {
+    BatchProducer(Phase phase) {
         super(true, null, new ByteArraySerializer(), new ByteArraySerializer());
+        this.phase = phase;
     }
 
     @Override
@@ -57,6 +59,7 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
     public Future<RecordMetadata> send(ProducerRecord<byte[], byte[]> record, Callback callback) {
         open.add(record);
         callbacks.add(callback);
+        phase.inSteps(); // of the next record
         return CompletableFuture.completedFuture(null);
     }
 
@@ -81,6 +84,7 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
 
     @Override
     public void commitTransaction() {
+        phase.idle();
         Transaction done = open;
         // the row's index takes the place of its offset, until Drover has stored it
         for (int row = 0; row < callbacks.size(); row++) {
@@ -107,6 +111,7 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
 
     @Override
     public void abortTransaction() {
+        phase.idle();
         open = new Transaction();
         callbacks.clear();
     }

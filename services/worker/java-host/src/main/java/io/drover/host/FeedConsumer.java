@@ -29,6 +29,7 @@ import org.apache.kafka.common.errors.WakeupException;
 final class FeedConsumer extends MockConsumer<byte[], byte[]> {
     private static final int POLL_RECORDS_MAX = 500;
 
+    private final Phase phase;
     private final Deque<ConsumerRecord<byte[], byte[]>> queue = new ArrayDeque<>();
     private final Set<TopicPartition> assigned = new LinkedHashSet<>();
     private final Set<TopicPartition> entering = new LinkedHashSet<>();
@@ -42,8 +43,9 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
     private boolean isRetrying;
     private boolean isClosed;
 
-    FeedConsumer() {
+    FeedConsumer(Phase phase) {
         super("earliest");
+        this.phase = phase;
     }
 
     /** Adds a batch; the positions are where each of its partitions starts. */
@@ -109,6 +111,7 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
     @Override
     public ConsumerRecords<byte[], byte[]> poll(Duration timeout) {
         long end = System.nanoTime() + timeout.toNanos();
+        phase.idle();
         while (true) {
             List<TopicPartition> entered;
             synchronized (this) {
@@ -131,6 +134,7 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
                     dropPaused();
                     Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> found = next();
                     if (!found.isEmpty()) {
+                        phase.inSteps();
                         return new ConsumerRecords<>(found, Map.of());
                     }
                     isDrained = true;

@@ -64,7 +64,11 @@ final class HostedSourceTask extends SourceTask {
 
     @Override
     public List<SourceRecord> poll() throws InterruptedException {
-        return on("poll", plugin::poll);
+        List<SourceRecord> records = on("poll", plugin::poll);
+        if (records != null && !records.isEmpty()) {
+            phase.inSteps();
+        }
+        return records;
     }
 
     @Override

@@ -6,6 +6,8 @@ import java.util.concurrent.Callable;
 
 /** What a plugin is doing, for errors and status. */
 final class Phase {
+    /** The converters, transforms and predicates of a task, which Kafka Connect's loop calls. */
+    static final String STEPS = "steps";
     private volatile String name = "";
     /** A method of the plugin and what it threw. */
     private record Failed(String name, Throwable error) {}
@@ -35,7 +37,19 @@ final class Phase {
         }
     }
 
-    /** The plugin's method that runs; empty between calls. */
+    /** From now on the loop converts or transforms a record, until the next call. */
+    void inSteps() {
+        thread = Thread.currentThread();
+        sinceNanos = System.nanoTime();
+        name = STEPS;
+    }
+
+    /** From now on no code of a plugin runs, until the next call. */
+    void idle() {
+        name = "";
+    }
+
+    /** The plugin's method that runs, or STEPS; empty between calls. */
     String name() {
         return name;
     }

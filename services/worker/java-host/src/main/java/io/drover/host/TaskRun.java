@@ -169,7 +169,7 @@ abstract class TaskRun implements TaskStatus.Listener {
 
     /** A source task. */
     static final class Source extends TaskRun {
-        private final BatchProducer producer = new BatchProducer();
+        private final BatchProducer producer = new BatchProducer(phase);
         private final OffsetStore offsets;
         private final HostedSourceTask task;
 
@@ -243,7 +243,7 @@ abstract class TaskRun implements TaskStatus.Listener {
 
     /** A sink task. */
     static final class Sink extends TaskRun {
-        private final FeedConsumer consumer = new FeedConsumer();
+        private final FeedConsumer consumer = new FeedConsumer(phase);
         private final Rejections rejections = new Rejections();
         private long lastBatch;
 
