@@ -131,4 +131,4 @@ lock: ## write requirements.lock: the digests of the versions in constraints.txt
 	@$(BIN)/python -m deploy.lock
 
 clean: ## remove the virtual environment, the stubs and all caches
-	rm -rf $(VENV) $(JAVA_HOST)/target $(dir $(JAVA_HOST_BUILT)) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .keycloak .postgres .bench-dlt .spark-classes
+	rm -rf $(VENV) $(JAVA_HOST)/target $(dir $(JAVA_HOST_BUILT)) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka .iceberg .apicurio .keycloak .postgres .hadoop .bench-dlt .spark-classes

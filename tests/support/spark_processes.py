@@ -1,5 +1,7 @@
 """Processes of Spark."""
 
+from pathlib import Path
+
 import psutil
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -12,6 +14,8 @@ def executors_below(ancestor: psutil.Process) -> list[psutil.Process]:
 
 def _is_executor(process: psutil.Process) -> bool:
     try:
-        return any(_EXECUTOR in each for each in process.cmdline())
+        # YARN starts them by a shell, whose command contains the name too
+        program, *arguments = process.cmdline() or [""]
+        return Path(program).name == "java" and any(_EXECUTOR in each for each in arguments)
     except psutil.Error:
         return False  # it ended
