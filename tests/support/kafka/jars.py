@@ -1,8 +1,8 @@
 """The jars of Apache Kafka: fetched once with mvn, cached in the folder ``.kafka``."""
 
 import os
-import subprocess
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from tests.support.repository import REPOSITORY
 PROJECT = REPOSITORY / "deploy" / "kafka"
 CACHE = REPOSITORY / ".kafka"
 _POM = PROJECT / "pom.xml"
-_COMPILE_S = 120
+_HOST = REPOSITORY / "services/worker/drover_worker/java_host/drover-java-host.jar"
+_MOVED = "org/apache/kafka/common/utils/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,26 @@ class KafkaJars:
         ]
 
     def connector_classes(self) -> Path:
-        """The folder of a class that connectors of Kafka 4.3 need on 4.4, compiled once."""
-        source = PROJECT / "AppInfoParser.java"
-        directory = self.directory.with_name(f"{self.directory.name}-classes")
+        """The folder of the classes that connectors built with Kafka 4.3 need on 4.4.
+
+        Raises:
+            KafkaMissingError: The host of Java plugins, which has them, is not built.
+        """
+        if not _HOST.is_file():
+            raise KafkaMissingError(
+                f"{_HOST} is not built: run `make java-host` with mvn and a JDK"
+            )
+        directory = self.directory.with_name(f"{self.directory.name}-moved")
         if not directory.is_dir():
-            with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".compiling-") as folder:
-                compiled = Path(folder) / "classes"
-                compiler = (str(self.java), "-m", "jdk.compiler/com.sun.tools.javac.Main")
-                (clients,) = self.directory.glob("kafka-clients-*.jar")
-                options = ("-cp", str(clients), "-d", str(compiled))
-                subprocess.run([*compiler, *options, str(source)], check=True, timeout=_COMPILE_S)
+            with (
+                tempfile.TemporaryDirectory(dir=directory.parent, prefix=".unpacking-") as folder,
+                zipfile.ZipFile(_HOST) as jar,
+            ):
+                moved = [each for each in jar.namelist() if each.startswith(_MOVED)]
+                unpacked = Path(folder) / "classes"
+                jar.extractall(unpacked, moved)
                 with suppress(OSError):  # another process was first
-                    compiled.rename(directory)
+                    unpacked.rename(directory)
         return directory
 
 

@@ -73,6 +73,12 @@ _SOURCES: Mapping[str, str] = {
             "config": 'for (int i = 0; i < 3000; i++) definition.define("s" + i, '
             'ConfigDef.Type.STRING, ConfigDef.Importance.LOW, "x".repeat(1000));'
         },
+        "BuiltWithOlderKafka": {
+            "config": "definition.define(org.apache.kafka.common.utils.Sanitizer.sanitize("
+            '"a b"), ConfigDef.Type.LONG, '
+            "new org.apache.kafka.common.utils.ExponentialBackoff(100, 2, 1000, 0).backoff(1), "
+            "ConfigDef.Importance.LOW, org.apache.kafka.common.utils.AppInfoParser.getVersion());"
+        },
         "ConfigNull": {"config": "if (true) return null;"},
     }.items()
 } | {"org.acme.Absent": "package org.acme; public class Absent {}"}
@@ -123,6 +129,16 @@ def test_settings_have_the_groups_orders_and_dependents_of_the_class(plugin: Pat
     (mode,) = [each for each in definition.validate({}) if each.key.name == "mode"]
     assert mode.recommended_values == ("all", "newer")
     assert from_document(json.loads(json.dumps(to_document(description)))) == description
+
+
+def test_a_plugin_that_was_built_with_kafka_4_3_finds_the_classes_that_4_4_moved(
+    plugin: Path,
+) -> None:
+    name = "org.acme.BuiltWithOlderKafka"
+    description = describe(java_host(), plugin, [name])[name]
+    assert isinstance(description, Description), description
+    (key,) = (each for each in config_def(description) if each.name != "url")
+    assert (key.name, key.default, key.documentation) == ("a%20b", 200, "4.4.0")
 
 
 def test_a_class_validates_a_config_and_masks_its_passwords(plugin: Path) -> None:
