@@ -8,6 +8,8 @@ JAVA_HOST := services/worker/java-host
 JAVA_HOST_BUILT := services/worker/drover_worker/java_host/.built
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# without its bytecode each process compiles the sources of all its modules: three quarters of its start
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup installed java-host lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
 
