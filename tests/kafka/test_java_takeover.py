@@ -58,6 +58,9 @@ class Shop:
             "plugin.name": "pgoutput",
             "topic.prefix": self._name,
             "table.include.list": "public.orders",
+            # the broker creates no topics
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
             "transforms": "unwrap,route",
             "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
             "transforms.unwrap.add.fields": "op",
