@@ -237,6 +237,15 @@ def layout(api: Api, path: str = "/in/${topic}", **more: Any) -> RequestLayout:
     return RequestLayout("POST", f"{api.url}{path}", "application/json", **more)
 
 
+@pytest.mark.parametrize("status", [300, 302, 304, 307])
+def test_a_redirection_that_leads_nowhere_is_no_delivery(status: int) -> None:
+    with running_api(lambda _: Reply(status=status)) as api:
+        with pytest.raises(HttpError, match=f"answers {status} without an address to follow"):
+            write(layout(api), records([{"id": 1}]))
+        with pytest.raises(HttpError, match="without an address to follow"):
+            send(api)
+
+
 def test_each_record_is_a_request_in_order() -> None:
     with running_api(lambda _: Reply()) as api:
         batch = records([{"id": 1, "x": "é"}, None, {"id": 2, "x": None}])

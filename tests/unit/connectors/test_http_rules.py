@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from drover.connector.settings import validate_config
 from drover.connectors.files.formats.exact_json import parsed
 from drover.connectors.http.client import pause_s, wait_of
 from drover.connectors.http.paging import (
@@ -24,6 +25,8 @@ from drover.connectors.http.paging import (
     resolved,
 )
 from drover.connectors.http.settings import HttpSettings
+from drover.connectors.http.sink import HttpSink, Message, layout_of
+from drover.connectors.http.source import HttpSource, paging_of, request_url
 from drover.policy.egress import AllowedHosts, ForbiddenHostError
 from drover.policy.foreign_errors import shown_url
 
@@ -292,3 +295,88 @@ def test_urls_are_shown_without_what_may_be_secret() -> None:
     assert shown_url("https://user:pass@a.example.com:8443/b?token=x#y") == (
         "https://a.example.com:8443/b"
     )
+
+
+def requested(place: Place, since: Any = None, **settings: str) -> str:
+    """The URL of a page of an HttpSource."""
+    raw = {
+        "name": "api",
+        "connector.class": "HttpSource",
+        "topic": "t",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    config = HttpSource.config_def().parse(raw).values
+    return request_url(config, paging_of(config), place, since)
+
+
+def test_every_value_of_a_repeated_parameter_is_requested() -> None:
+    url = requested(
+        Place(40, 4),
+        "7",
+        http_url="http://api.example.com/orders?kind=a&kind=b&since=0&offset=0",
+        http_request_parameters="status=open,status=paid,kind=c,empty=",
+        paging_mode="offset",
+        paging_parameter="offset",
+        incremental_parameter="since",
+        incremental_pointer="/id",
+    )
+    assert url.partition("?")[2].split("&") == [
+        *("kind=a", "kind=b", "kind=c", "status=open", "status=paid", "empty="),
+        *("since=7", "offset=40"),
+    ]
+    assert requested(Place(), http_url="http://api.example.com/orders").endswith("/orders")
+
+
+def faults_of(kind: Any, **settings: str) -> tuple[list[str], list[str]]:
+    """The errors and the warnings of a config."""
+    raw = {
+        "name": "api",
+        "connector.class": kind.__name__,
+        "topic" if kind is HttpSource else "topics": "t",
+        "http.url": "http://127.0.0.1:1/",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    found = validate_config(kind, raw)
+    return (
+        [f"{each.key.name} {text}" for each in found for text in each.errors],
+        [f"{each.key.name} {text}" for each in found for text in each.warnings],
+    )
+
+
+@pytest.mark.parametrize("parameters", ["fields=id,name", "=x"])
+def test_a_comma_in_a_parameter_is_not_taken_for_another_parameter(parameters: str) -> None:
+    errors, _ = faults_of(HttpSource, http_request_parameters=parameters)
+    assert any(
+        each.startswith("http.request.parameters must have parameters as name=value")
+        for each in errors
+    )
+
+
+def body_of(count: int, **settings: str) -> bytes:
+    raw = {
+        "name": "api",
+        "connector.class": "HttpSink",
+        "topics": "t",
+        "http.url": "http://api.example.com/",
+        "batch.prefix": "[",
+        "batch.suffix": "]",
+        "batch.separator": ",",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    layout = layout_of(HttpSink.config_def().parse(raw).values)
+    return layout.body_of([Message("t", 0, n, "", b"%d" % n) for n in range(count)])
+
+
+def test_a_request_of_one_record_has_the_prefix_and_suffix_of_a_batch() -> None:
+    assert body_of(2, batching_enabled="true") == b"[0,1]"
+    assert body_of(1, batching_enabled="true") == b"[0]"
+    assert body_of(1, batching_enabled="true", batch_max_size="1") == b"[0]"
+    assert body_of(1) == b"0"
+
+
+def test_a_prefix_without_batching_is_reported() -> None:
+    _, warnings = faults_of(HttpSink, batch_prefix="[", batch_suffix="]")
+    told = [each for each in warnings if "has no effect without batching.enabled=true" in each]
+    assert [each.partition(" ")[0] for each in told] == ["batch.prefix", "batch.suffix"]
+    _, warnings = faults_of(HttpSink, batch_prefix="[", batching_enabled="true")
+    assert not any("has no effect" in each for each in warnings)

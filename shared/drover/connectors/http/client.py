@@ -147,8 +147,13 @@ class HttpClient:
                 own |= self._authorization()
             answer = self._once(method, str(target), content, own, max_bytes)
             location = answer.headers.get("location")
-            if answer.status not in (301, 302, 303, 307, 308) or not location:
+            if answer.status < 300:
                 return answer
+            if answer.status not in (301, 302, 303, 307, 308) or not location:
+                raise HttpError(
+                    f"{method} {shown_url(url)} answers {answer.status} without an address to "
+                    "follow: check http.url"
+                )
             if method not in ("GET", "HEAD") and answer.status not in (307, 308):
                 raise HttpError(
                     f"{method} {shown_url(url)} is redirected with status {answer.status}: use "

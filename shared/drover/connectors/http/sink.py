@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from drover.connector import (
     REPEATED,
+    Caution,
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -111,8 +112,6 @@ class RequestLayout:
 
     def body_of(self, messages: Sequence[Message]) -> bytes:
         """The body for some records."""
-        if self.size == 1:
-            return messages[0].body or b""
         joined = self.separator.encode().join(each.body or b"" for each in messages)
         return self.prefix.encode() + joined + self.suffix.encode()
 
@@ -297,6 +296,11 @@ class HttpSink(SinkConnector):
             faults.append(Violation(URL, "must not have ${topic} or ${key} in its host"))
         if config.get(NULLS) == DELETE and url is not None and "${key}" not in url:
             faults.append(Violation(NULLS, f"needs ${{key}} in {URL}: it selects what is deleted"))
+        if config.get(BATCHING) is False:
+            text = (
+                f"has no effect without {BATCHING}=true: the body of a request is the value alone"
+            )
+            faults += (Caution(name, text) for name in (PREFIX, SUFFIX) if config.get(name))
         return faults
 
     @classmethod
@@ -335,15 +339,15 @@ def _login_faults(config: Mapping[str, Any]) -> list[Violation]:
 
 def layout_of(config: Mapping[str, Any]) -> RequestLayout:
     """The layout of requests, from a parsed config."""
-    return RequestLayout(
-        config[METHOD],
-        config[URL],
-        config[CONTENT_TYPE],
-        size=config[BATCH_SIZE] if config[BATCHING] else 1,
+    layout = RequestLayout(config[METHOD], config[URL], config[CONTENT_TYPE], nulls=config[NULLS])
+    if not config[BATCHING]:
+        return layout
+    return replace(
+        layout,
+        size=config[BATCH_SIZE],
         prefix=config[PREFIX],
         suffix=config[SUFFIX],
         separator=config[SEPARATOR].replace(r"\n", "\n"),
-        nulls=config[NULLS],
     )
 
 

@@ -278,11 +278,14 @@ def request_url(config: Mapping[str, Any], paging: Paging, place: Place, since: 
 
     if paging.mode == LINK and place.at is not None:
         return str(place.at)  # a link is complete
-    parameters = dict(each.partition("=")[::2] for each in config[PARAMETERS] or ())
+    changing = parameters_of(paging, place)
     if config[INCREMENTAL] and since is not None:
-        parameters[config[INCREMENTAL]] = str(since)
-    parameters |= parameters_of(paging, place)
-    return str(httpx.URL(config[URL]).copy_merge_params(parameters))
+        changing = {config[INCREMENTAL]: str(since)} | changing
+    url = httpx.URL(config[URL])
+    given = (each.partition("=")[::2] for each in config[PARAMETERS] or ())
+    # a name may be given several times, such as the values of a filter
+    fixed = [each for each in (*url.params.multi_items(), *given) if each[0] not in changing]
+    return str(url.copy_with(params=httpx.QueryParams([*fixed, *changing.items()])))
 
 
 def _document(body: bytes, url: str) -> Any:
@@ -383,6 +386,17 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     return faults
 
 
+def _parameters_fault(parameters: list[str]) -> str | None:
+    for number, each in enumerate(parameters, start=1):
+        name, equals, _ = each.partition("=")
+        if not name or not equals:  # its text may be a secret
+            return (
+                f"must have parameters as name=value; item {number} is none: put a value with a "
+                f"comma into {URL}, such as https://api.example.com/orders?fields=id,name"
+            )
+    return None
+
+
 def _key(
     name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
 ) -> ConfigKey:
@@ -429,7 +443,12 @@ _SETTINGS = ConfigDef(
         "The request body, with POST.",
         recommender=visible_when(METHOD, "POST"),
     ),
-    _key(PARAMETERS, "Query parameters of each request, as name=value.", ConfigType.LIST),
+    _key(
+        PARAMETERS,
+        "Query parameters of each request, as name=value; a name may be given several times.",
+        ConfigType.LIST,
+        validator=Check(_parameters_fault),
+    ),
     _key(
         ITEMS,
         "The location of the items in a response, as a JSON pointer such as /data/items; by "
