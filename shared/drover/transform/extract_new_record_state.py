@@ -14,7 +14,7 @@ from drover.record.batch import VALUE, with_column
 from drover.record.json.schemaless import loads
 from drover.record.schema import Schema, Type, arrow_field, is_schemaless
 from drover.transform.field_path import find_column, find_value
-from drover.transform.key_or_value import list_key, text_key, to_texts
+from drover.transform.key_or_value import list_key, map_of, text_key, to_texts
 from drover.transform.structs import columns_of, rebuilt_field, struct_of
 from drover.transform.transform import Transform
 
@@ -191,7 +191,7 @@ class ExtractNewRecordState(Transform):
             value = find_value(event, path if path[0] in event else (_SOURCE, *path))
             if value is not None:
                 more[self._name(text)] = value
-        return {**row, **more}
+        return map_of([*row.items(), *more.items()])
 
 
 def _unsupported(accepted: str, given: str) -> str | None:

@@ -13,7 +13,7 @@ from drover.record.arrow import Array
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.json.numbers import Fraction
 from drover.record.schema import default_of, with_default
-from drover.transform.key_or_value import FieldTransform, kind_of, text_key
+from drover.transform.key_or_value import FieldTransform, kind_of, map_of, text_key
 from drover.transform.structs import Column, rebuilt_field, struct_of, with_defaults
 
 _KEPT = (bool, int, float, Fraction, str, bytes, list)
@@ -53,7 +53,7 @@ class Flatten(FieldTransform):
     ) -> pa.RecordBatch:
         """See FieldTransform."""
         return self.with_maps(
-            batch, (None if each is None else dict(self._entries(each, "")) for each in maps)
+            batch, (None if each is None else map_of(self._entries(each, "")) for each in maps)
         )
 
     def _columns(

@@ -97,6 +97,20 @@ def to_texts(values: Iterable[Any]) -> pa.Array:
     return pa.array([None if each is None else dumps(each) for each in values], pa.string())
 
 
+def map_of(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A map of these entries.
+
+    Raises:
+        RecordError: Two have the same name: Kafka Connect keeps the last one, and loses the others.
+    """
+    found: dict[str, Any] = {}
+    for name, value in entries:
+        if name in found:
+            raise RecordError(f"there would be more than one field called {name!r}")
+        found[name] = value
+    return found
+
+
 def kind_of(value: object) -> str:
     """The type of a value without schema, for messages."""
     kinds: dict[type, str] = {

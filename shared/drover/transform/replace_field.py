@@ -15,6 +15,7 @@ from drover.transform.key_or_value import (
     FieldTransform,
     definition,
     list_key,
+    map_of,
 )
 from drover.transform.structs import columns_of, rebuilt_field, struct_of
 
@@ -82,11 +83,11 @@ class ReplaceField(FieldTransform):
         return self.with_maps(batch, (None if each is None else self._map(each) for each in maps))
 
     def _map(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            self._renames.get(name, name): value
+        return map_of(
+            (self._renames.get(name, name), value)
             for name, value in found.items()
             if self._keeps(name)
-        }
+        )
 
     def _keeps(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)

@@ -6,7 +6,7 @@ import pytest
 
 from drover.connector.settings import validate_config
 from drover.connectors.datagen.source import DatagenSource
-from drover.record import Schema, Type
+from drover.record import RecordError, Schema, Type
 from tests.support.records import (
     optional,
     run,
@@ -102,6 +102,12 @@ def test_what_is_no_change_event_stays_as_it_is() -> None:
     assert side_of(run(transform(KIND), with_schema(plain, {"op": "d"}))) == [{"op": "d"}]
     assert side_of(run(transform(KIND), schemaless(["d"], {"op": "d"}))) == [["d"], {"op": "d"}]
     assert side_of(run(transform(KIND), with_schema(Schema(Type.STRING), "d"))) == ["d"]
+
+
+def test_an_added_field_does_not_replace_a_column_of_the_row() -> None:
+    config = transform(KIND, add__fields="op", add__fields__prefix="")
+    with pytest.raises(RecordError, match="more than one field called 'op'"):
+        run(config, schemaless(event("c", None, {"id": 1, "op": "mine"})))
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ def test_sources_know_no_partition_and_timestamp() -> None:
         ("Flatten$Value", {}, "text", "flattening needs a map in the value, not text"),
         ("Flatten$Value", {}, {"at": AT}, "does not support a datetime: field 'at'"),
         ("ReplaceField$Value", {"include": "a"}, [1], "not a list"),
+        ("Flatten$Value", {}, {"a": {"b": 1}, "a.b": 2}, "more than one field called 'a.b'"),
+        ("ReplaceField$Value", {"renames": "a:s"}, FULL, "more than one field called 's'"),
         ("MaskField$Value", {"fields": "a"}, None, "needs a value, not null"),
         ("MaskField$Value", {"fields": "a"}, {"a": b"x"}, "bytes cannot be masked"),
         ("MaskField$Value", {"fields": "a", "replacement": "1"}, {"a": True}, "a replacement"),
