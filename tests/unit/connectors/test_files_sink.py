@@ -290,6 +290,8 @@ def test_parts_of_times(tmp_path: Path, by: str, directory: str) -> None:
         ("n", [{"n": 1}], "no field is left"),
         ("in", [{"n": 1, "in": {"x": 1}}], "of type struct"),
         ("t", [{"n": 1, "t": "x" * 300}], "too long"),
+        ("t", [{"n": 1, "t": ""}], "would be read as null"),
+        ("t", [{"n": 1, "t": "__HIVE_DEFAULT_PARTITION__"}], "would be read as null"),
         ("n", [{"n": n, "m": 1} for n in range(600)], "more than 500 files"),
         ("n", ["text"], "set a converter"),
     ],

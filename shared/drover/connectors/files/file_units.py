@@ -198,7 +198,7 @@ def parsed_lines(
     data: bytes, origin: str, first_line: int, options: TextOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of whole lines with their origin; ``first_line`` is the number of the first one."""
-    parsed = parse_text(data, options)
+    parsed = parse_text(data, options, at_start=first_line == 1)
     for batch, lines in parsed.rows:
         yield _with_origin(batch, origin, pa.array(lines + first_line))
     if parsed.bad:

@@ -130,7 +130,15 @@ def _level_names(by: PartitionBy, values: Any) -> Any:
     else:
         texts = values.cast(pa.string())
     encoded = texts.dictionary_encode()
-    names = [_directory_name(by.name, text) for text in encoded.dictionary.to_pylist()]
+    found = encoded.dictionary.to_pylist()
+    if by.unit is None and "." not in by.name:  # the files have no such field
+        for text in found:
+            if text in ("", NULL_DIRECTORY):
+                raise ValueError(
+                    f"partition.by names {by.name!r}, whose value {text!r} cannot name a directory:"
+                    " it would be read as null; choose another field"
+                )
+    names = [_directory_name(by.name, text) for text in found]
     null_name = f"{quote(by.name)}={NULL_DIRECTORY}"
     return pa.array(names, pa.string()).take(encoded.indices).fill_null(null_name)
 

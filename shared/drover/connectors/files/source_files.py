@@ -219,8 +219,9 @@ class TextFile(SourceFile):
             return inferred_types(sample, options) if sample else None
         types, is_empty = InferredTypes(options.names), True
         with self._scanned(file) as scanned:
-            for data in self._whole_lines(scanned, begin, options, complete=complete):
-                rows = csv_texts(data, options)
+            pieces = self._whole_lines(scanned, begin, options, complete=complete)
+            for number, data in enumerate(pieces):
+                rows = csv_texts(data, options, at_start=begin == number == 0)
                 if rows is not None:
                     is_empty = False
                     if not types.add(rows):

@@ -85,9 +85,11 @@ class ParsedText:
     bad: list[BadLine]
 
 
-def parse_text(data: bytes, options: TextOptions) -> ParsedText:
-    """Parse whole lines into rows."""
-    records = _Records.of(data.removeprefix(_BYTE_ORDER_MARK), options)
+def parse_text(data: bytes, options: TextOptions, *, at_start: bool = True) -> ParsedText:
+    """Parse whole lines into rows. A mark of the byte order is ignored ``at_start`` of a file only:
+    the result must not depend on where a file is cut.
+    """
+    records = _Records.of(_unmarked(data, at_start), options)
     parse = {CSV: _parse_csv, JSON: _parse_json, TEXT: _parse_lines}[options.format]
     rows = parse(records, options)
     records.bad.sort(key=lambda each: each.line)
@@ -111,7 +113,8 @@ class _Records:
         quote = options.csv.quote if options.format == CSV else ""
         if quote and quote.encode() in data and options.csv.multiline:
             texts, lines = _joined(texts, quote)
-        if options.format != TEXT:
+        # in csv of one column an empty line is a row with null
+        if options.format == JSON or (options.format == CSV and len(options.names) > 1):
             lengths = pc.binary_length(texts)
             filled = pc.greater(lengths, 1)
             if pc.any(pc.invert(filled)).as_py():
@@ -224,9 +227,9 @@ def _parse_csv(records: _Records, options: TextOptions) -> list[tuple[pa.RecordB
     return [(rows, records.lines)]
 
 
-def csv_texts(data: bytes, options: TextOptions) -> pa.RecordBatch | None:
+def csv_texts(data: bytes, options: TextOptions, *, at_start: bool = True) -> pa.RecordBatch | None:
     """The columns of whole lines of csv as texts, without bad lines; None if there are no rows."""
-    records = _Records.of(data.removeprefix(_BYTE_ORDER_MARK), options)
+    records = _Records.of(_unmarked(data, at_start), options)
     if not len(records):
         return None
     schema = pa.schema([(name, pa.string()) for name in options.names])
@@ -251,6 +254,8 @@ def _read_csv(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.
         return "skip"
 
     data = records.data()
+    if data.startswith(_BYTE_ORDER_MARK):
+        data = _BYTE_ORDER_MARK + data  # Arrow drops one
     table = pa_csv.read_csv(
         pa.BufferReader(data),
         read_options=pa_csv.ReadOptions(
@@ -258,7 +263,7 @@ def _read_csv(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.
             column_names=list(options.names),
             block_size=min(len(data) + 1, _INT32_MAX),
         ),
-        parse_options=csv_parse_options(options.csv, note),
+        parse_options=csv_parse_options(options.csv, note, keep_empty=len(options.names) == 1),
         convert_options=csv_convert_options(options.csv, schema),
     )
     if table.num_rows + len(ragged) != len(records):
@@ -267,13 +272,16 @@ def _read_csv(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.
     return _one_batch(table)
 
 
-def csv_parse_options(csv: CsvOptions, note: Callable[[Any], str] | None = None) -> Any:
-    """Pyarrow's options for parsing csv."""
+def csv_parse_options(
+    csv: CsvOptions, note: Callable[[Any], str] | None = None, *, keep_empty: bool = False
+) -> Any:
+    """Pyarrow's options for parsing csv; with ``keep_empty`` an empty line is a row."""
     return pa_csv.ParseOptions(
         delimiter=csv.delimiter,
         quote_char=csv.quote or False,
         double_quote=bool(csv.quote),
         newlines_in_values=csv.multiline,
+        ignore_empty_lines=not keep_empty,
         invalid_row_handler=note,
     )
 
@@ -495,6 +503,10 @@ def _without_columns(row_count: int) -> pa.RecordBatch:
     """Rows without any field."""
     empty = pa.array([{}] * row_count, pa.struct([]))
     return pa.RecordBatch.from_struct_array(empty)
+
+
+def _unmarked(data: bytes, at_start: bool) -> bytes:
+    return data.removeprefix(_BYTE_ORDER_MARK) if at_start else data
 
 
 def _is_utf8(data: bytes) -> bool:
