@@ -69,6 +69,31 @@ def test_a_table_is_created_and_appended_to(tmp_path: Path) -> None:
     assert table.transaction_version("drover:sink:orders:0") == 10
 
 
+@pytest.mark.parametrize("rows", [RowSettings(), RowSettings(keyed=True, key_fields=("id", "by"))])
+@pytest.mark.parametrize(
+    ("values", "written", "why"),
+    [
+        (["", "a b", None, "x/y=%20é"], ["a b", None, "x/y=%20é"], "the empty text as null"),
+        ([b"\xff", None], [None], "a partition column of bytes"),
+    ],
+)
+def test_a_partition_column_keeps_its_values_or_the_record_is_rejected(
+    tmp_path: Path, rows: RowSettings, values: list[Any], written: list[Any], why: str
+) -> None:
+    own = settings(tmp_path, partition_by=("by",), rows=rows)
+    if rows.keyed:
+        values, written = (
+            [each for each in found if each is not None] for found in (values, written)
+        )
+    batch = records([{"id": n, "by": each} for n, each in enumerate(values)])
+    (answer,) = DeltaWriter("sink", own, tolerates=True)([batch])
+    reasons = [each["reason"] for each in answer.to_pylist() if each["reason"]]
+    assert [why in each for each in reasons] == [True]
+    if written:
+        table = DeltaTable(str(tmp_path / "orders")).to_pyarrow_table()
+        assert table.sort_by("id").column("by").to_pylist() == written
+
+
 def test_records_that_come_again_are_left_out(tmp_path: Path) -> None:
     own = settings(tmp_path)
     write(own, orders(0, 10))

@@ -1,8 +1,13 @@
 """Which tables Delta Lake's library can name and write."""
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.connector.records import is_binary, is_text
 from drover.connectors.files.storage.write_access import component_fault
 from drover.connectors.lakehouse.fitted_rows import TableError
 
@@ -33,6 +38,25 @@ def topic_fault(topic: str) -> str | None:
         f"the topic {topic[:40]!r}, as the transforms name it, cannot name a table: it {fault}: "
         "rename it with RegexRouter, or name the table instead of ${topic}"
     )
+
+
+def partition_fault(partitions: Collection[str], name: str, column: pa.ChunkedArray) -> str | None:
+    """Why a column of ``partitions`` cannot have these values, which the table's log has as texts;
+    None if it can.
+    """
+    if name not in partitions:
+        return None
+    if is_binary(column.type) and column.null_count < len(column):
+        return (
+            f"column {name!r} is a partition column of bytes, of which readers return other bytes: "
+            "partition by another column"
+        )
+    if is_text(column.type) and pc.any(pc.equal(column, "")).as_py():
+        return (
+            f"column {name!r} is a partition column, in which Delta Lake has the empty text as null:"
+            " partition by another column, or replace the text"
+        )
+    return None
 
 
 def check_writable(table: "DeltaTable", *, keyed: bool) -> None:

@@ -22,7 +22,12 @@ from drover.connectors.files.storage.object_store import (
     check_place,
     is_object_url,
 )
-from drover.connectors.lakehouse.delta_limits import check_supported, check_writable, topic_fault
+from drover.connectors.lakehouse.delta_limits import (
+    check_supported,
+    check_writable,
+    partition_fault,
+    topic_fault,
+)
 from drover.connectors.lakehouse.fitted_rows import (
     TableAccessError,
     TableError,
@@ -207,8 +212,16 @@ class DeltaWriter:
         if table is not None:
             check_writable(table, keyed=self.settings.rows.keyed)
             schema = pa.schema(table.schema().to_arrow())
+        partitions = self.settings.partition_by
+        if table is not None:
+            partitions = tuple(table.metadata().partition_columns)
         types = TableTypes(
-            schema, self.settings.evolves, "auto.evolve", fault=_fault, folds_case=True
+            schema,
+            self.settings.evolves,
+            "auto.evolve",
+            fault=_fault,
+            value_fault=partial(partition_fault, partitions),
+            folds_case=True,
         )
         rows = self.settings.rows
         changes = changes_of(batches, found, rows, storable, types, tolerates=self.tolerates)

@@ -50,6 +50,11 @@ def _no_fault(name: str, kind: pa.DataType) -> str | None:
     return None
 
 
+def _no_value_fault(name: str, column: pa.ChunkedArray) -> str | None:
+    del name, column
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class TableTypes:
     """The columns of a table; ``schema`` is None for a table that does not exist yet.
@@ -57,7 +62,8 @@ class TableTypes:
     If it ``evolves``, columns and fields of structs are added, and a column's type becomes
     ``widened(type, type of the values)`` where values do not fit: a type with more values, or the
     same type if the format has none. ``evolve_setting`` is the setting's name, for messages.
-    ``fault`` returns the reason why the format has no column of a name and a type, if any.
+    ``fault`` returns the reason why the format has no column of a name and a type, if any, and
+    ``value_fault`` the reason why the table cannot hold the values of a column.
     With ``folds_case`` names that differ in case only are equal. ``untyped`` are new columns for
     which no record has a type: their values are empty lists or objects without fields.
     """
@@ -67,6 +73,7 @@ class TableTypes:
     evolve_setting: str = ""
     widened: Callable[[pa.DataType, pa.DataType], pa.DataType] = _same
     fault: Callable[[str, pa.DataType], str | None] = _no_fault
+    value_fault: Callable[[str, pa.ChunkedArray], str | None] = _no_value_fault
     folds_case: bool = False
     untyped: frozenset[str] = frozenset()
 
@@ -98,6 +105,9 @@ class FittedRows:
                 columns[name], fields[name] = self._fitted(fields[name], column)
             elif not pa.types.is_null(column.type):
                 columns[name], fields[name] = column, self._new_field(name, column, fields)
+            fault = self._types.value_fault(name, columns[name]) if name in columns else None
+            if fault is not None:
+                raise TableError(fault)
         present = rows
         if DELETED in rows.column_names and pc.any(rows.column(DELETED)).as_py():
             present = rows.filter(pc.invert(rows.column(DELETED)))
