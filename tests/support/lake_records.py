@@ -20,12 +20,13 @@ KEYS = pytest.mark.parametrize(
         (b"\x00", b"\xff"),
         (True, False),
         (1.5, -0.5),
+        (1.5, float("nan")),
         (Decimal("1.50"), Decimal("2.50")),
         (date(2026, 1, 2), date(2026, 1, 3)),
         (datetime(2026, 1, 2, 3, 4, 5, 6), datetime(2026, 1, 2, 3, 4, 5, 7)),
         (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)),
     ],
-    ids=["text", "bytes", "bool", "float", "decimal", "date", "timestamp", "timestamptz"],
+    ids=["text", "bytes", "bool", "float", "nan", "decimal", "date", "timestamp", "timestamptz"],
 )
 
 

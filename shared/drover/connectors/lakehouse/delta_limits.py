@@ -53,8 +53,8 @@ def partition_fault(partitions: Collection[str], name: str, column: pa.ChunkedAr
         )
     if is_text(column.type) and pc.any(pc.equal(column, "")).as_py():
         return (
-            f"column {name!r} is a partition column, in which Delta Lake has the empty text as null:"
-            " partition by another column, or replace the text"
+            f"column {name!r} is a partition column, in which Delta Lake has the empty text as "
+            "null: partition by another column, or replace the text"
         )
     return None
 

@@ -86,9 +86,11 @@ def bounds_of(keys: pa.Table) -> "BooleanExpression":
     for name in keys.column_names:
         column = keys.column(name)
         values = pc.unique(column)
+        if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+            continue  # the library compares no column with NaN
         if len(values) <= _LISTED_MAX:
             found = library.And(found, library.In(name, values.to_pylist()))
-        elif not (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()):
+        else:
             ends = pc.min_max(column)
             low = library.GreaterThanOrEqual(name, ends["min"].as_py())
             high = library.LessThanOrEqual(name, ends["max"].as_py())
