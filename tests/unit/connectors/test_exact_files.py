@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -344,6 +345,28 @@ def test_lines_that_are_no_rows_do_not_decide_types(tmp_path: Path) -> None:
     found = run(file)
     assert found.rows == [{"id": 1, "v": 2}, {"id": 3, "v": 4}]
     assert bad_lines(found) == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "numbers"),
+    [("v double", [1e300, -1e22, 2.0**60, 1.7976931348623157e308]), ("v float", [1e30, 2.0**40])],
+)
+def test_large_floating_point_that_a_sink_wrote_is_read(
+    tmp_path: Path, ddl: str, numbers: list[float]
+) -> None:
+    kind = np.float32 if ddl == "v float" else np.float64
+    file = tmp_path / "a.csv"
+    file.write_text("id,v\n" + "".join(f"1,{kind(each)}\n" for each in numbers))
+    found = run(file, schema=f"id int, {ddl}")
+    assert (found.bad, [kind(each["v"]) for each in found.rows]) == ([], [kind(n) for n in numbers])
+
+
+def test_a_nested_column_of_csv_is_an_error_of_its_records(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('id,v\n1,"[1,2]"\n2,\n')
+    found = run(file, schema="id int, v array<int>")
+    assert found.rows == [{"id": 2, "v": None}]
+    assert ["has '[1,2]' in column 'v'" in error for _, _, error in found.bad] == [True]
 
 
 @pytest.mark.parametrize(

@@ -598,6 +598,8 @@ def test_a_name_without_a_format_is_left_out_of_a_directory(
         ({"path": ""}, ["path"]),
         ({"format": "xml"}, ["format"]),
         ({"schema": "id nothing"}, ["schema"]),
+        ({"schema": "id int, v array<int>", "format": "csv"}, ["schema"]),
+        ({"schema": "id int, v array<int>", "format": "json"}, []),
         ({"csv.delimiter": "::"}, ["csv.delimiter"]),
         ({"csv.delimiter": '"'}, ["csv.quote"]),
         ({"files.order": "size", "rescan.interval.ms": "1"}, ["files.order", "rescan.interval.ms"]),

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from drover.connector import (
     REPLAYED,
     TOPIC_NAME,
@@ -33,7 +35,7 @@ from drover.connector import (
     balanced_groups,
     core_count,
 )
-from drover.connectors.ddl import ddl_fault
+from drover.connectors.ddl import ddl_fault, parse_ddl
 from drover.connectors.files.file_units import TextPiece, Unit, UnitReader
 from drover.connectors.files.formats.compressed import (
     AUTO,
@@ -375,6 +377,17 @@ class FilesSource(SourceConnector):
         if config.get(FORMAT) in (PARQUET, AVRO) and codec not in (AUTO, NONE):
             text = f"must not be set with {FORMAT}={config[FORMAT]}, which is compressed internally"
             faults.append(Violation(COMPRESSION, text))
+        if config.get(FORMAT) == CSV:
+            types = parse_ddl(config[SCHEMA]) if config.get(SCHEMA) else ()
+            faults += (
+                Violation(
+                    SCHEMA,
+                    f"has the type {each.type} for {each.name!r}, and fields of csv are texts: "
+                    "make it string",
+                )
+                for each in types
+                if pa.types.is_nested(each.type)
+            )
         return faults
 
     @classmethod

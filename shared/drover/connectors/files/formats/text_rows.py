@@ -217,7 +217,7 @@ def _parse_csv(records: _Records, options: TextOptions) -> list[tuple[pa.RecordB
                 for column in table.columns:
                     check_whole_numbers(column)
                 return [(converted(table, schema), records.lines)]
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             pass  # a value does not fit its type: convert column by column to find the bad ones
     texts = pa.schema([(each.name, pa.string()) for each in schema])
     table = _read_csv(records, options, texts)

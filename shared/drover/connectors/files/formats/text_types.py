@@ -138,7 +138,7 @@ def _of_text(texts: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         for index in np.flatnonzero(_may_be_rounded(found)):
             text = texts[index].as_py().strip()
-            if text[-1:].isdigit() and not _is_number(text, found[index].as_py()):
+            if text[-1:].isdigit() and not _is_number(text, found[index]):
                 raise pa.ArrowInvalid(f"{kind} does not hold all digits of {text[:80]!r}")
     return found
 
@@ -158,9 +158,15 @@ def _may_be_rounded(numbers: Any) -> Any:
     return found.fill_null(False).to_numpy(zero_copy_only=False)
 
 
-def _is_number(text: str, number: float) -> bool:
+def _is_number(text: str, found: pa.Scalar) -> bool:
+    """Whether a text has the number, or the shortest text of it, such as 1e+300."""
+    number = found.as_py()
+    shortest = str(np.float32(number)) if pa.types.is_float32(found.type) else repr(number)
     try:
-        return math.isfinite(number) and decimal.Decimal(text) == decimal.Decimal(number)
+        return math.isfinite(number) and decimal.Decimal(text) in (
+            decimal.Decimal(number),
+            decimal.Decimal(shortest),
+        )
     except decimal.InvalidOperation:
         return False
 
