@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,9 +18,10 @@ from drover.connectors.jdbc.database import (
 )
 from drover.connectors.jdbc.reading import TableSource, session
 from drover.connectors.jdbc.reflection import reflected
+from drover.connectors.jdbc.source_rights import query_names
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING, TIMESTAMP
 from drover.connectors.jdbc.table_plan import TablePlanner, even_ranges
-from tests.databases.conftest import Database, every_database
+from tests.databases.conftest import Database, Sqlite, every_database
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 from tests.support.table_reading import TableReader
@@ -102,6 +104,32 @@ def all_of(address: DatabaseAddress, planner: TablePlanner, rows_max: int = 100)
     while (ids := step(address, planner, rows_max)) is not None:
         found += ids
     return found
+
+
+def test_a_query_may_end_in_a_comment(database: Database, address: DatabaseAddress) -> None:
+    insert(database, (1, "x", NOW), (2, "y", NOW))
+    query = "SELECT id, name FROM items WHERE id > 0 -- those of the shop"
+    with address.connected() as connection:
+        assert query_names(connection, query) == ["id", "name"]
+    reader = TableReader(database, INCREMENTING, {"query": query})
+    assert reader.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("mode", [TIMESTAMP, BOTH])
+@pytest.mark.parametrize("value", ["''", "'never'", "1704103200000"])
+def test_a_value_of_sqlite_that_is_no_time_is_reported(
+    tmp_path: Path, mode: str, value: str
+) -> None:
+    sqlite = Sqlite(tmp_path / "a.db")
+    sqlite.execute(
+        "CREATE TABLE items (id INTEGER PRIMARY KEY, changed TIMESTAMP NOT NULL)",
+        "INSERT INTO items VALUES (1, '2024-01-02 03:04:05')",
+    )
+    reader = TableReader(sqlite, mode)
+    assert reader.ids() == [1]
+    sqlite.execute(f"INSERT INTO items VALUES (2, {value})")
+    with pytest.raises(DatabaseError, match=f"has {value} in changed, which is no time"):
+        reader.ids()
 
 
 def test_rows_by_number_come_in_order_and_each_once(

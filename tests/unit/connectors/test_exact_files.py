@@ -356,7 +356,7 @@ def test_large_floating_point_that_a_sink_wrote_is_read(
 ) -> None:
     kind = np.float32 if ddl == "v float" else np.float64
     file = tmp_path / "a.csv"
-    file.write_text("id,v\n" + "".join(f"1,{kind(each)}\n" for each in numbers))
+    file.write_text("id,v\n" + "".join(f"1,{kind(each)!s}\n" for each in numbers))
     found = run(file, schema=f"id int, {ddl}")
     assert (found.bad, [kind(each["v"]) for each in found.rows]) == ([], [kind(n) for n in numbers])
 

@@ -63,7 +63,8 @@ class TableSource:
             return self.piece(self.schema, self.name)
         # verbatim: sa.text would find parameters in it
         text = self.query if dialect == "sqlite" else self.query.replace("%", "%%")
-        return self.piece(None, quoted_name(f"({text})", quote=False)).alias("query")
+        # a comment at its end must not hide the parenthesis
+        return self.piece(None, quoted_name(f"({text}\n)", quote=False)).alias("query")
 
     def piece(self, schema: str | None, name: str) -> "sa.TableClause":
         """Another table with the same columns."""

@@ -154,7 +154,7 @@ def query_columns(
     # a temporary view has the types of the query's columns
     made = f"CREATE TEMPORARY VIEW {_QUERY_NAME} AS {query}"
     if connection.dialect.name in MYSQL:
-        made = f"CREATE TEMPORARY TABLE {_QUERY_NAME} SELECT * FROM ({query}) AS query LIMIT 0"
+        made = f"CREATE TEMPORARY TABLE {_QUERY_NAME} SELECT * FROM ({query}\n) AS query LIMIT 0"
     run_verbatim(connection, made)
     found = described_columns(connection, _QUERY_NAME, None)
     columns = columns_of(connection, found, settings, _QUERY_NAME, None)

@@ -63,7 +63,7 @@ def query_names(connection: "sa.Connection", query: str) -> list[str] | Violatio
     """The columns of a query, which is not run; or why the database refuses it."""
     try:
         found = connection.execution_options(no_parameters=True).exec_driver_sql(
-            f"SELECT * FROM ({query}) AS query WHERE 1 = 0"
+            f"SELECT * FROM ({query}\n) AS query WHERE 1 = 0"
         )
         return list(found.keys())
     except sa.exc.SQLAlchemyError as error:

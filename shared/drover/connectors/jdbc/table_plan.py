@@ -33,6 +33,7 @@ _UNSEEN_WRITERS_MS = 5_000
 #: Before all times, in any zone.
 _LOWEST = datetime(1, 1, 2, tzinfo=UTC)
 _DATE_CHARS = len("2026-01-02")
+_SQLITE_TIME = f"{'[0-9]' * 4}-{'[0-9]' * 2}-{'[0-9]' * 2}*"
 _SQLITE_TIME_CHARS = len("2026-01-02 03:04:05.000000")
 #: The most rows of a repeated hour that are not read again when it is repeated.
 _REMEMBERED_MAX = 10_000
@@ -256,6 +257,7 @@ class TablePlanner:
         limited = sa.select(*order).where(due).order_by(*order).limit(rows_max).subquery()
         first, last, count = self._span(connection, limited)
         if last is None:
+            self._check_sqlite_times(connection)
             return None
         if last == self._as_stored(_LOWEST):
             self._check_partly_zero(connection, moment, due, count)
@@ -319,6 +321,21 @@ class TablePlanner:
         text = sa.select(sa.cast(moment, sa.String(32))).where(due, moment > lowest)
         told = connection.execute(text.order_by(moment).limit(1)).scalar()
         raise self._no_time(repr(told))
+
+    def _check_sqlite_times(self, connection: "sa.Connection") -> None:
+        """Reject values that are no times: compared as texts, they are before the rows that were
+        read or after all times, and would never be read.
+        """
+        columns = [self._relation.c[each] for each in self.source.timestamps]
+        if self._address.kind != "sqlite" or not isinstance(columns[0].type, sa.DateTime):
+            return
+        found = columns[0] if len(columns) == 1 else sa.func.coalesce(*columns)
+        value = sa.type_coerce(found, sa.String())
+        is_other = sa.or_(sa.func.typeof(value) != "text", sa.not_(value.op("GLOB")(_SQLITE_TIME)))
+        query = sa.select(value).where(value.is_not(None), is_other).limit(1)
+        told = connection.execute(query).scalar()
+        if told is not None:
+            raise self._no_time(repr(told))
 
     def _no_time(self, told: str) -> DatabaseError:
         return DatabaseError(

@@ -161,12 +161,11 @@ def _may_be_rounded(numbers: Any) -> Any:
 def _is_number(text: str, found: pa.Scalar) -> bool:
     """Whether a text has the number, or the shortest text of it, such as 1e+300."""
     number = found.as_py()
-    shortest = str(np.float32(number)) if pa.types.is_float32(found.type) else repr(number)
+    forms = [number, repr(number)]
+    if pa.types.is_float32(found.type):
+        forms.append(str(np.float32(number)))
     try:
-        return math.isfinite(number) and decimal.Decimal(text) in (
-            decimal.Decimal(number),
-            decimal.Decimal(shortest),
-        )
+        return math.isfinite(number) and decimal.Decimal(text) in map(decimal.Decimal, forms)
     except decimal.InvalidOperation:
         return False
 
