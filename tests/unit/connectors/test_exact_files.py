@@ -347,6 +347,31 @@ def test_lines_that_are_no_rows_do_not_decide_types(tmp_path: Path) -> None:
     assert bad_lines(found) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("config", [{}, {"schema": "n int"}, {"schema": "n string"}])
+def test_an_empty_line_of_csv_with_one_column_is_a_null(
+    tmp_path: Path, line_end: str, config: dict[str, str]
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(line_end.join(["n", "", "1", "", "", "2", ""]).encode())
+    found = run(file, **config)
+    kind = str if config.get("schema") == "n string" else int
+    assert [each["n"] for each in found.rows] == [None, kind(1), None, None, kind(2)]
+    assert lines(found) == [2, 3, 4, 5, 6]
+    file.write_bytes(line_end.join(["n,m", "", "1,2", "", "3,4", ""]).encode())
+    found = run(file)
+    assert [(each["n"], each["m"]) for each in found.rows] == [(1, 2), (3, 4)]
+
+
+def test_the_result_does_not_depend_on_where_a_file_of_joined_files_is_cut(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    mark = "\ufeff"
+    file.write_text(f"{mark}n,m\n" + f"{mark}a,1\n" * 2_000)
+    found = run(file, batch_max_bytes="1024")
+    assert {each["n"] for each in found.rows} == {f"{mark}a"}
+    assert len(found.rows) == 2_000
+
+
 @pytest.mark.parametrize(
     ("ddl", "numbers"),
     [("v double", [1e300, -1e22, 2.0**60, 1.7976931348623157e308]), ("v float", [1e30, 2.0**40])],

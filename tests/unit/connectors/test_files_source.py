@@ -132,31 +132,6 @@ def test_lines_that_are_no_rows_are_told_and_the_others_delivered(tmp_path: Path
         assert word in error
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-@pytest.mark.parametrize("config", [{}, {"schema": "n int"}, {"schema": "n string"}])
-def test_an_empty_line_of_csv_with_one_column_is_a_null(
-    tmp_path: Path, line_end: str, config: dict[str, str]
-) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes(line_end.join(["n", "", "1", "", "", "2", ""]).encode())
-    found = run(file, **config).drain()
-    kind = str if config.get("schema") == "n string" else int
-    assert [each["n"] for each in found.rows] == [None, kind(1), None, None, kind(2)]
-    assert lines_of(found) == [2, 3, 4, 5, 6]
-    file.write_bytes(line_end.join(["n,m", "", "1,2", "", "3,4", ""]).encode())
-    found = run(file).drain()
-    assert [(each["n"], each["m"]) for each in found.rows] == [(1, 2), (3, 4)]
-
-
-def test_the_result_does_not_depend_on_where_a_file_of_joined_files_is_cut(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    mark = "\ufeff"
-    file.write_text(f"{mark}n,m\n" + f"{mark}a,1\n" * 2_000)
-    found = run(file, batch_max_bytes="1024").drain()
-    assert {each["n"] for each in found.rows} == {f"{mark}a"}
-    assert len(found.rows) == 2_000
-
-
 def test_fields_of_several_lines_are_read_when_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(b'id,text\n1,"a\nb"\n2,c\nx,"d\n\ne"\n3,"f ""q""\n"\n')
