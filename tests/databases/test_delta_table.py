@@ -209,6 +209,15 @@ def test_keys_may_be_of_many_types(tmp_path: Path, one: Any, other: Any) -> None
     assert [each["x"] for each in rows(tmp_path)] == [3]
 
 
+def test_zero_is_one_key_with_any_sign(tmp_path: Path) -> None:
+    own = settings(tmp_path, rows=UPSERT)
+    keys = [{"id": 0.0}, {"id": -0.0}]
+    write(own, records([{"x": 1}, {"x": 2}], keys=keys))
+    assert [each["x"] for each in rows(tmp_path)] == [2]
+    write(own, records([{"x": 3}], first=2, keys=keys[:1]))
+    assert [each["x"] for each in rows(tmp_path)] == [3]
+
+
 def test_another_type_is_told(tmp_path: Path) -> None:
     own = settings(tmp_path, evolves=True)
     write(own, orders(0, 1))

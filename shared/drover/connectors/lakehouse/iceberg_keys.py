@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connectors.lakehouse.rows import comparable
+
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table, Transaction
@@ -112,9 +114,10 @@ def _files(metadata: "TableMetadata", io: Any, keys: pa.Table) -> Iterator[tuple
 
 def _matches(rows: pa.Table, keys: pa.Table) -> Any:
     """Which rows have a key, as an array of numpy."""
-    own = rows.select(keys.column_names)
+    own = comparable(rows.select(keys.column_names))
     own = own.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
-    wanted = keys.cast(pa.schema([own.schema.field(name) for name in keys.column_names]))
+    schema = pa.schema([own.schema.field(name) for name in keys.column_names])
+    wanted = comparable(keys.cast(schema))
     found = own.join(wanted, keys=keys.column_names, join_type="left semi").column(_ROW)
     mask = np.zeros(rows.num_rows, bool)
     mask[found.to_numpy()] = True

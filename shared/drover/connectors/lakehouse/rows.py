@@ -550,6 +550,17 @@ def _key_columns(
 
 def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Array:
     """The numbers of the last row of each key, in order."""
-    numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    numbered = comparable(rows.select(list(keys))).append_column(
+        _ROW, pa.array(range(rows.num_rows), pa.int64())
+    )
     last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     return last.combine_chunks().sort()
+
+
+def comparable(keys: pa.Table) -> pa.Table:
+    """Keys with one zero, as in SQL: Arrow groups and joins 0.0 and -0.0 as different numbers."""
+    for index, (name, kind) in enumerate(zip(keys.schema.names, keys.schema.types, strict=True)):
+        if pa.types.is_floating(kind):
+            zero = pa.scalar(0.0, kind)
+            keys = keys.set_column(index, name, pc.add(keys.column(index), zero))
+    return keys
