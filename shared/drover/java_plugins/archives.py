@@ -73,10 +73,13 @@ def unpack(path: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
             or a path that leaves the folder. The folder may have some of its files.
         OSError: A file cannot be written.
     """
-    if path.name.lower().endswith(_TAR_ENDS):
-        _unpack_tar(path, target, limits)
-    else:
-        _unpack_zip(path, target, limits)
+    try:
+        if path.name.lower().endswith(_TAR_ENDS):
+            _unpack_tar(path, target, limits)
+        else:
+            _unpack_zip(path, target, limits)
+    except _WriteError as error:
+        raise error.reason from None
 
 
 def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size_bytes_max: int) -> bytes:
@@ -109,8 +112,8 @@ def _unpack_zip(path: Path, target: Path, limits: ArchiveLimits) -> None:
                 raise ArchiveError(f"{path} has a link or a special file: {entry.filename!r}")
             if entry.flag_bits & _ENCRYPTED:
                 raise ArchiveError(f"{path} has an encrypted file: {entry.filename!r}")
-            if entry.is_dir():
-                place.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            if entry.is_dir() or (entry.filename.endswith("\\") and not entry.file_size):
+                _make_folder(place)
             else:
                 _write(place, lambda at=entry: archive.open(at), budget)  # type: ignore[misc]
 
@@ -125,7 +128,7 @@ def _unpack_tar(path: Path, target: Path, limits: ArchiveLimits) -> None:
                     raise ArchiveError(f"{path} has a link or a special file: {entry.name!r}")
                 _check_sizes(path, number + 1, budget.used_bytes + entry.size, limits)
                 if entry.isdir():
-                    place.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+                    _make_folder(place)
                 else:
                     _write(place, lambda at=entry: archive.extractfile(at), budget)  # type: ignore[misc]
     except (tarfile.TarError, zlib.error, EOFError) as error:
@@ -153,19 +156,62 @@ class _Budget:
         _check_sizes(self._path, 0, self.used_bytes, self._limits)
 
 
+class _WriteError(Exception):
+    """A file cannot be written, whatever the archive is."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _WriteError(error) from None
+
+
+def _make_folder(place: Path) -> None:
+    try:
+        with _writing():
+            place.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+    except _WriteError as error:
+        if isinstance(error.reason, FileExistsError | NotADirectoryError):
+            raise _two_entries(place) from None
+        raise
+
+
+def _two_entries(place: Path) -> ArchiveError:
+    return ArchiveError(f"an archive has two entries with one path: {place.name!r}")
+
+
 def _write(place: Path, open_entry: Callable[[], IO[bytes] | None], budget: _Budget) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    _make_folder(place.parent)
     try:
-        place.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        descriptor = os.open(place, flags, _FILE_MODE)
-    except (FileExistsError, IsADirectoryError, NotADirectoryError):
-        raise ArchiveError(f"an archive has two entries with one path: {place.name!r}") from None
-    source = open_entry()
-    assert source is not None
-    with os.fdopen(descriptor, "wb") as stream, source:
-        while chunk := source.read(_CHUNK_BYTES):
-            budget.use(len(chunk))
-            stream.write(chunk)
+        with _writing():
+            descriptor = os.open(place, flags, _FILE_MODE)
+    except _WriteError as error:
+        if isinstance(error.reason, FileExistsError | IsADirectoryError | NotADirectoryError):
+            raise _two_entries(place) from None
+        raise
+    try:
+        source = open_entry()
+        assert source is not None
+        with source:
+            while chunk := source.read(_CHUNK_BYTES):
+                budget.use(len(chunk))
+                with _writing():
+                    _write_all(descriptor, chunk)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def copy_folder(source: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -383,11 +383,16 @@ def _needed_java(message: str) -> int | None:
 def _ask(host: JavaHost, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The answers by class; of a class that ended the JVM or exceeded the limit, an error."""
     token = secrets.token_hex(16) + " "
-    with tempfile.TemporaryDirectory(prefix="drover-describe-") as folder:
-        # a file without a name: a JVM that does not read it blocks nothing
-        with tempfile.TemporaryFile() as question:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drover-describe-"))
+            # a file without a name: a JVM that does not read it blocks nothing
+            question = stack.enter_context(tempfile.TemporaryFile())
             question.write(json.dumps({**request, "token": token}).encode())
             question.seek(0)
+        except OSError as error:
+            raise JavaPluginError(unwritable_temporary_files(error)) from error
+        with question:
             try:
                 process = subprocess.Popen(
                     _command(host, Path(folder)),
@@ -410,6 +415,14 @@ def _ask(host: JavaHost, request: Mapping[str, Any]) -> dict[str, dict[str, Any]
             output.join()
             errors.join()
     return _answers(host, token, output, errors, process.returncode, late=late)
+
+
+def unwritable_temporary_files(error: OSError) -> str:
+    """The message for a folder for temporary files in which a JVM's files cannot be written."""
+    return (
+        f"the folder for temporary files {tempfile.gettempdir()} cannot be used "
+        f"({error.strerror or error}): free space there, or set TMPDIR to another folder"
+    )
 
 
 def _command(host: JavaHost, folder: Path) -> list[str]:

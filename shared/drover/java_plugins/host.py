@@ -26,7 +26,7 @@ from typing import IO, Any
 import structlog
 
 from drover.java_plugins import places
-from drover.java_plugins.describe import JavaHost
+from drover.java_plugins.describe import JavaHost, unwritable_temporary_files
 from drover.java_plugins.values import JavaPluginError
 from drover.java_plugins.wire import (
     END_FILE,
@@ -59,6 +59,10 @@ _LAST_LINES = 30
 #: Never set: for short waits.
 _PAUSE = threading.Event()
 _LINE_CHARS = 2_000
+_LINKED_FOLDER = "plugins"
+#: Becomes END_FILE.
+_REASON_FILE = f"{END_FILE}.part"
+_REASON_BYTES_MAX = 64 * 1024
 #: The longest path of a Unix socket is 107 bytes.
 _SOCKET_PATH_MAX = 100
 #: Executes a command without the engine's limit of data: a host's memory has its own limits.
@@ -171,8 +175,16 @@ class Host:
         self._is_retired = False
         self._heap_mib = _heap_mib()
         java, jars = find_java(), host_jars()
-        self._folder = _new_folder()
+        try:
+            self._folder = _new_folder()
+        except OSError as error:
+            raise JavaHostError(unwritable_temporary_files(error)) from error
         self.address = Address(str(self._folder / "socket"), plugins.name)
+        try:
+            self._prepare_folder()
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise JavaHostError(unwritable_temporary_files(error)) from error
         try:
             self._process = self._launched(java, jars)
         except OSError as error:
@@ -221,12 +233,16 @@ class Host:
         self._reader.join(_STOP_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _launched(self, java: str, jars: Path) -> subprocess.Popen[bytes]:
-        linked = self._folder / "plugins"
+    def _prepare_folder(self) -> None:
+        # takes the space of the reason of its end now: a plugin may fill the disk
+        (self._folder / _REASON_FILE).write_bytes(bytes(_REASON_BYTES_MAX))
+        linked = self._folder / _LINKED_FOLDER
         linked.mkdir()
         for number, path in enumerate(self._plugins.paths):
             # the parent of the plugins' folders, as plugin.path wants it, with these plugins only
             (linked / f"{number}-{path.name}").symlink_to(path.resolve())
+
+    def _launched(self, java: str, jars: Path) -> subprocess.Popen[bytes]:
         command = [
             *_WITHOUT_DATA_LIMIT,
             java,
@@ -234,12 +250,13 @@ class Host:
             f"-XX:MaxDirectMemorySize={_DIRECT_MIB}m",
             "-XX:+ExitOnOutOfMemoryError",
             "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
             "-Djava.awt.headless=true",
             f"-Djava.io.tmpdir={self._folder}",
             *("-cp", f"{jars}/*"),
             "io.drover.host.Main",
-            *("serve", self.address.socket, str(linked)),
+            *("serve", self.address.socket, str(self._folder / _LINKED_FOLDER)),
         ]
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return subprocess.Popen(
@@ -289,8 +306,10 @@ class Host:
             self._lines.append(self._logged(line))
         code = self._process.wait()
         with suppress(OSError):
-            part = self._folder / f"{END_FILE}.part"
-            part.write_text(self._reason(code))
+            part = self._folder / _REASON_FILE
+            with part.open("rb+") as stream_of_reason:
+                stream_of_reason.write(self._reason(code).encode()[:_REASON_BYTES_MAX])
+                stream_of_reason.truncate()
             part.rename(self._folder / END_FILE)
 
     def _logged(self, line: str) -> str:

@@ -5,6 +5,7 @@ leaves nothing half-installed, and a repeated call has no further effect. One pr
 changes a home.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -39,6 +40,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _VERSIONED = re.compile(r"(?P<name>.+?)[-_]v?(?P<version>\d[A-Za-z0-9.+_-]*)")
 #: What distributions append to the name of an archive.
 _DISTRIBUTION = re.compile(r"-(?:plugin|archive|all|dist|bin|jar-with-dependencies|shaded)$")
+#: Errors of a full disk, a quota that is used up, and a limit of the size of files.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST_BYTES_MAX = 1024 * 1024
 _NO_NAME = "plugin"
 
@@ -272,8 +275,8 @@ def _read(folder: Path) -> Plugin | None:
 
 def _remove(folder: Path, home: Path) -> None:
     """Remove a plugin's folder at once, and its files afterwards."""
-    gone = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=home))
-    folder.rename(gone / folder.name)
+    gone = home / f"{_REMOVING}{folder.name}"  # a new folder would need space on a full disk
+    folder.rename(gone)
     _sync_folder(home)
     shutil.rmtree(gone, ignore_errors=True)
 
@@ -312,6 +315,11 @@ def _errors(home: Path) -> Iterator[None]:
 
 
 def _unusable(home: Path, error: OSError) -> JavaPluginError:
+    if error.errno in _FULL:
+        return JavaPluginError(
+            f"the plugin home {home} has not enough space ({error.strerror}): free some on its "
+            "disk, or set DROVER_PLUGIN_HOME to a folder on another one. Its plugins are unchanged"
+        )
     where = f"{error.filename}: " if error.filename not in (None, str(home)) else ""
     return JavaPluginError(
         f"the plugin home {home} cannot be used ({where}{error.strerror or error}): make it"

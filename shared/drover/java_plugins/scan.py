@@ -72,6 +72,8 @@ _JARS_MAX = 2000
 #: A search through more classes would take minutes.
 _REACHED_CLASSES_MAX = 30_000
 _JAR_ENDS = (".jar", ".zip")
+#: Files that macOS puts beside others, with what they have in its file system only.
+_OF_MAC = "._"
 _HASHED_CHUNK_BYTES = 1024 * 1024
 _FILE_VERSION = re.compile(r"-(\d[^/]*)\.(?:jar|zip)$")
 _MANIFEST = "META-INF/MANIFEST.MF"
@@ -166,12 +168,12 @@ def is_one_plugin(folder: Path, limits: ArchiveLimits = LIMITS) -> bool:
         ]
         names = [{each.filename for each in archive.infolist()} for archive in archives]
         for java_class in found.classes:
-            entry = f"{java_class.name.replace('.', '/')}.class"
+            entry = _entry_of(java_class.name)
             number = next(n for n, own in enumerate(names) if entry in own)
             data = _class_bytes(archives[number], archives[number].getinfo(entry))
             others = set().union(*names) - names[number]
             for each in read_class(data, with_references=True).references:
-                if f"{each.replace('.', '/')}.class" in others:
+                if _entry_of(each) in others:
                     return True
     return False
 
@@ -191,7 +193,9 @@ def jar_paths(path: Path, *, follow_links: bool) -> Iterator[Path]:
         folders.sort()
         for name in sorted(files):
             found = Path(folder) / name
-            if not name.lower().endswith(_JAR_ENDS) or (found.is_symlink() and not follow_links):
+            if not name.lower().endswith(_JAR_ENDS) or name.startswith(_OF_MAC):
+                continue
+            if found.is_symlink() and not follow_links:
                 continue
             if found.is_file():  # else a dangling link
                 yield found
@@ -213,12 +217,18 @@ def _classes(
         if _is_from_parent(name.removesuffix(".class").replace("/", ".")):
             continue
         try:
-            data = _class_bytes(archive, entry)
-            yield read_class(data), entry
+            parsed = read_class(_class_bytes(archive, entry))
+            if name == _entry_of(parsed.name):  # else no class loader finds it
+                yield parsed, entry
         except ClassFileError as error:
             problems.append(f"{name} in {path.name} is no class file: {error}")
         except zipfile.BadZipFile as error:
             raise ArchiveError(f"{path} is damaged ({error})") from None
+
+
+def _entry_of(class_name: str) -> str:
+    """Where a class loader looks for a class in a jar."""
+    return f"{class_name.replace('.', '/')}.class"
 
 
 def _class_bytes(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:

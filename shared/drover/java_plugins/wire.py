@@ -40,6 +40,8 @@ PUT_SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("headers", _HEADERS),
         ("timestamp", pa.int64()),
+        #: The topic that a transform gave the record; null if it is that of the read.
+        ("target", pa.string()),
     ]
 )
 _STEP_HEADERS = pa.list_(
@@ -166,7 +168,7 @@ class Address:
         self,
         run: int,
         batch: int,
-        starts: Sequence[tuple[str, int, int]],
+        ranges: Sequence[tuple[str, int, int, int]],
         rows: Iterable[pa.RecordBatch],
     ) -> None:
         """Pass a batch of rows to a sink's task, after the rows before; does not wait for it.
@@ -174,11 +176,11 @@ class Address:
         Args:
             run: The task.
             batch: The number of the batch, from 1; a repeated call has no effect.
-            starts: The topic partitions of the batch, with the offsets at which it starts.
+            ranges: The topic partitions of the batch, with the offsets at which it starts and ends.
             rows: The records, in their order.
         """
         with closing(Conversation(self)) as conversation:
-            conversation.put(rows, run=run, batch=batch, starts=[list(each) for each in starts])
+            conversation.put(rows, run=run, batch=batch, ranges=[list(each) for each in ranges])
 
     def apply(self, run: int, what: str, rows: pa.RecordBatch, limit_s: float) -> pa.Table:
         """Apply a step to records of STEP_SCHEMA; returns rows of MADE_SCHEMA.
@@ -293,7 +295,7 @@ class Conversation:
                 poller.register(self._socket, select.POLLIN)
                 while not poller.poll(_SILENCE_MS):
                     self._on_silence()
-            line = self._stream.readline()
+            line = self._stream.readline(_ANSWER_BYTES_MAX)
         except TimeoutError:
             raise JavaCallHangsError from None
         except OSError:

@@ -100,6 +100,13 @@ public class Behaviours {
         public List<Map<String, String>> taskConfigs(int count) {
             misbehave(settings.get("mode"), "task configs");
             noteOffset("task configs");
+            if (settings.get("mode").equals("other task config")) {
+                Map<String, String> own = new HashMap<>(settings);
+                own.put("tables", "");
+                own.put("none", null);
+                own.remove("secret");
+                return List.of(own);
+            }
             return List.of(settings);
         }
 
@@ -169,6 +176,11 @@ public class Behaviours {
             if (mode.equals("measure")) {
                 measure();
             }
+            if (mode.equals("other task config")) {
+                Map<String, String> seen = new TreeMap<>(given);
+                seen.keySet().retainAll(Set.of("tables", "none", "secret"));
+                note(given, "settings " + seen);
+            }
             Map<String, Object> offset = context.offsetStorageReader().offset(Map.of("n", 1));
             next = offset == null ? 0 : (Long) offset.get("next");
             note(given, "start " + next);
@@ -197,9 +209,28 @@ public class Behaviours {
                 Thread.sleep(20);
                 return null;
             }
+            if (mode.equals("circular error")) {
+                RuntimeException first = new IllegalStateException("no luck");
+                RuntimeException second = new IllegalStateException("none at all", first);
+                first.initCause(second);
+                throw first;
+            }
             if (next >= 100 && !mode.equals("endless")) {
                 Thread.sleep(20);
                 return null;
+            }
+            if (mode.equals("large")) {
+                String text = "x".repeat(Integer.parseInt(settings.get("size")));
+                next = 100;
+                return List.of(new SourceRecord(Map.of("n", 1), Map.of("next", next), "numbers",
+                    Schema.STRING_SCHEMA, "k", Schema.STRING_SCHEMA, text));
+            }
+            if (mode.equals("no positions")) {
+                next = 100;
+                return List.of(
+                    new SourceRecord(null, null, "numbers", Schema.STRING_SCHEMA, "a", null, null),
+                    new SourceRecord(null, Map.of("at", 1), "numbers", Schema.STRING_SCHEMA, "b", null, null),
+                    new SourceRecord(Map.of(), Map.of(), "numbers", Schema.STRING_SCHEMA, "c", null, null));
             }
             List<SourceRecord> records = new ArrayList<>();
             for (int n = 0; n < 10; n++) {
@@ -283,6 +314,9 @@ public class Behaviours {
         public void open(Collection<TopicPartition> partitions) {
             misbehave(mode, "open");
             note(settings, "open " + partitions);
+            if (mode.equals("seek")) {
+                partitions.forEach(each -> context.offset(each, Long.parseLong(settings.get("target"))));
+            }
         }
 
         public void put(Collection<SinkRecord> records) {
@@ -300,6 +334,17 @@ public class Behaviours {
                 TopicPartition partition = new TopicPartition(each.topic(), each.kafkaPartition());
                 if (mode.equals("errant") && each.kafkaOffset() % 3 == 0) {
                     context.errantRecordReporter().report(each, new IllegalStateException("bad number"));
+                    continue;
+                }
+                if (mode.equals("errant of another topic")) {
+                    context.errantRecordReporter().report(new SinkRecord("elsewhere", 0, null, null, null,
+                        each.value(), each.kafkaOffset(), each.timestamp(), each.timestampType()), new IllegalStateException("bad number"));
+                }
+                if (mode.equals("topics")) {
+                    note(settings, "topic " + each.topic() + " of " + each.originalTopic());
+                }
+                if (mode.equals("large")) {
+                    note(settings, "large " + String.valueOf(each.value()).length());
                     continue;
                 }
                 if (mode.equals("rewind") && each.kafkaOffset() == 5 && !once) {

@@ -61,6 +61,8 @@ _SOURCES: Mapping[str, str] = {
         "ConstructorHangs": {"constructor": _ENDLESS},
         "Exits": {"static": "System.exit(9);"},
         "NeedsAbsent": {"config": "new Absent();"},
+        "UsesBroken": {"config": "Broken.use();"},
+        "UsesBrokenToo": {"config": "Broken.use();"},
         "FillsHeap": {
             "config": "var all = new ArrayList<Object>(); "
             "while (System.nanoTime() != 0) all.add(new byte[1 << 20]);"
@@ -81,7 +83,12 @@ _SOURCES: Mapping[str, str] = {
         },
         "ConfigNull": {"config": "if (true) return null;"},
     }.items()
-} | {"org.acme.Absent": "package org.acme; public class Absent {}"}
+} | {
+    "org.acme.Absent": "package org.acme; public class Absent {}",
+    "org.acme.Broken": """package org.acme; class Broken {
+        static { if (true) throw new IllegalStateException("no driver"); }
+        static void use() {} }""",
+}
 
 
 _BAD = {
@@ -94,6 +101,13 @@ _BAD = {
     "org.acme.Exits": "failed in loading the class: it ended its process (exit code 9)",
     "org.acme.FillsHeap": "failed in config(): it needs more than 64 MiB of memory",
     "org.acme.NeedsAbsent": "needs the class org.acme.Absent, which is in none of the plugin's",
+    "org.acme.UsesBroken": "failed in config(): IllegalStateException: no driver",
+    # as in https://github.com/Aiven-Open/opensearch-connector-for-apache-kafka/issues/186
+    "org.acme.UsesBrokenToo": (
+        "failed in config(): NoClassDefFoundError: Could not initialize class org.acme.Broken; "
+        "caused by ExceptionInInitializerError: Exception java.lang.IllegalStateException: "
+        "no driver"
+    ),
     "org.acme.NoSuchClass": "needs the class org.acme.NoSuchClass, which is in none",
 }
 

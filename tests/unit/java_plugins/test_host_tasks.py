@@ -3,7 +3,7 @@ a method that does not return concerns only its own connector.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,133 +13,28 @@ import pytest
 
 from drover.connector import (
     ConnectorContext,
-    SinkTaskContext,
-    SourceBatch,
-    SourceTaskContext,
 )
-from drover.connector.connector import Connector
 from drover.connector.settings import CONFIG_TEXTS
 from drover.connectors.java.tasks import JavaSourceTask, JavaTaskError
-from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.values import Placement, PublishedRange
-from drover.java_plugins.catalogue import Kind
 from drover.java_plugins.host import CALL_LIMIT, HOSTS, POLL_LIMIT, Host
-from drover.java_plugins.wire import PUT_SCHEMA
-from drover.model.ids import TaskId, Term
-from tests.support import compiled_plugins
-from tests.support.compiled_plugins import java_host
-from tests.support.java_plugins import STRING_CONVERTER, compiled_plugin, java_connector
 from tests.support.waiting import wait_until
+from tests.unit.java_plugins.host_tasks import (
+    TIMEOUT_S,
+    Make,
+    class_of,
+    feed,
+    lines,
+    new_task,
+    polled,
+    rows,
+)
 
-#: Covers the start of a JVM on a busy machine.
-_TIMEOUT_S = 240.0
 _HANGS = r"{} of org\.acme\.Behaviours\${} \(test-plugin\) has not returned for .*raise {}"
-Make = Callable[..., Any]
 _RETIRE = Host.retire
 
-pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hosts() -> Iterator[None]:
-    java_host()
-    yield
-    HOSTS.stop()
-
-
-@pytest.fixture(autouse=True)
-def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, _ in (CALL_LIMIT, POLL_LIMIT):
-        monkeypatch.setenv(variable, "600000")
-    # so that the start of one JVM is enough
-    monkeypatch.setattr(Host, "retire", lambda _: None)
-
-
-@pytest.fixture(scope="module")
-def behaviours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    code = (Path(compiled_plugins.__file__).parent / "java_sources" / "Behaviours.java").read_text()
-    return compiled_plugin(tmp_path_factory.mktemp("behaviours"), {"org.acme.Behaviours": code})
-
-
-def class_of(plugin: Path, name: str) -> type[Connector]:
-    kind = Kind.SINK if name == "Sink" else Kind.SOURCE
-    return java_connector(f"org.acme.Behaviours${name}", plugin, kind)
-
-
-def new_task(
-    plugin: Path, name: str, mode: str, folder: Path, number: int = 0, **settings: Any
-) -> tuple[Any, Any]:
-    """A task that is not started, and its context."""
-    texts = {
-        "name": f"{folder.name}-{number}",
-        "connector.class": "x",
-        "topics": "numbers",
-        "mode": mode,
-        "trace": str(folder / f"trace-{number}"),
-        "java.host.key.converter": STRING_CONVERTER,
-        "java.host.value.converter": STRING_CONVERTER,
-    }
-    config = {
-        CONFIG_TEXTS: texts,
-        "java.isolation": "plugin",
-        "java.call.timeout.ms": 600_000,
-        "java.poll.timeout.ms": 600_000,
-        "errors.retry.timeout": 0,
-        "batch.max.records": 10_000,
-        "partitioner.keyless": "first",
-        "batch.max.bytes": 1 << 23,
-        **settings,
-    }
-    context = (SinkTaskContext if name == "Sink" else SourceTaskContext)(
-        task=TaskId(texts["name"], 0),
-        claim=Term(1, 1),
-        config=config,
-        spark=None,  # type: ignore[arg-type]
-    )
-    return class_of(plugin, name).task_class(), context  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-def make(behaviours: Path, tmp_path: Path) -> Iterator[Make]:
-    """Makes tasks that are not started, and their contexts."""
-    tasks: list[Any] = []
-
-    def made(name: str, mode: str, *, plugin: Path = behaviours, **settings: Any) -> Any:
-        task, context = new_task(plugin, name, mode, tmp_path, len(tasks), **settings)
-        tasks.append(task)
-        return task, context
-
-    yield made
-    for each in tasks:
-        each.stop()
-
-
-def polled(task: JavaSourceTask) -> SourceBatch:
-    """The next batch."""
-    found = wait_until(task.poll, timeout_s=_TIMEOUT_S, describe="a batch is polled")
-    assert found is not None
-    return found
-
-
-def rows(batch: SourceBatch) -> list[Mapping[str, Any]]:
-    assert isinstance(batch.frame, ArrowRows)
-    parts = range(batch.frame.partition_count)
-    return [row for n in parts for each in batch.frame.read(n) for row in each.to_pylist()]
-
-
-def lines(trace: Path, start: str) -> list[str]:
-    if not trace.exists():
-        return []
-    return [each for each in trace.read_text().splitlines() if each.startswith(start)]
-
-
-def feed(task: Any, count: int) -> None:
-    """Pass records to a sink's task, as an executor does."""
-    at = {"topic": ["numbers"] * count, "partition": [0] * count, "offset": list(range(count))}
-    text = {"key": [b"k"] * count, "value": [b"v"] * count, "headers": [None] * count}
-    batch = pa.RecordBatch.from_pydict({**at, **text, "timestamp": [0] * count}, PUT_SCHEMA)
-    task._address.put(task._run, 1, [("numbers", 0, 0)], [batch])
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("hosts", "limits")]
 
 
 class Neighbour:
@@ -195,7 +90,7 @@ def acknowledged(
     for each in batches:
         task.committed(each.offsets)
     trace = tmp_path / "trace-0"
-    wait_until(lambda: len(lines(trace, "ack")) >= count, timeout_s=_TIMEOUT_S)
+    wait_until(lambda: len(lines(trace, "ack")) >= count, timeout_s=TIMEOUT_S)
     assert [each.split()[1] for each in lines(trace, "ack")] == [f"k{n}" for n in range(100)]
     return [each.partition(" numbers-")[2] for each in lines(trace, "ack")]
 
@@ -233,7 +128,7 @@ def test_commit_is_called_when_all_polled_records_are_stored_and_acknowledged(
         count += len(rows(batch))
         task.committed(batch.offsets)
     trace = tmp_path / "trace-0"
-    wait_until(lambda: lines(trace, "commit"), timeout_s=_TIMEOUT_S)
+    wait_until(lambda: lines(trace, "commit"), timeout_s=TIMEOUT_S)
     acknowledged_count = polled_count = 0
     for each in trace.read_text().splitlines():
         if each.startswith("poll"):
@@ -270,7 +165,7 @@ def test_a_sink_whose_method_does_not_return_is_named_and_stops_no_other(
     feed(task, 1)
     words = _HANGS.format(rf"{method}\(\)", "Sink", r"java\.call\.timeout\.ms")
     with pytest.raises(JavaTaskError, match=words):
-        wait_until(lambda: task._progress(None, 200), timeout_s=_TIMEOUT_S)
+        wait_until(lambda: task._progress(None, 200), timeout_s=TIMEOUT_S)
     task.stop()
     neighbour.goes_on()
 
@@ -290,7 +185,7 @@ def test_a_transform_that_does_not_return_is_reported_with_its_place_and_stops_n
         feed(task, 1)
     go_on = (lambda: task._progress(None, 200)) if name == "Sink" else task.poll
     with pytest.raises(JavaTaskError, match=rf"{words}(?s:.*)Behaviours\$Endless.apply"):
-        wait_until(go_on, timeout_s=_TIMEOUT_S)
+        wait_until(go_on, timeout_s=TIMEOUT_S)
     task.stop()
     neighbour.goes_on()
 
@@ -421,7 +316,7 @@ def test_a_connector_that_starts_too_late_is_stopped(
         made.start(ConnectorContext("x", config_texts=texts), {})
     made.stop()
     door.touch()
-    wait_until(lambda: lines(trace, "connector stop"), timeout_s=_TIMEOUT_S)
+    wait_until(lambda: lines(trace, "connector stop"), timeout_s=TIMEOUT_S)
     neighbour.goes_on()
 
 
@@ -437,7 +332,7 @@ def test_metrics_of_a_plugin_are_figures_of_its_task(make: Make) -> None:
         task.poll()
         return figures.get("records_made_count") == 100
 
-    wait_until(has_all, timeout_s=_TIMEOUT_S)
+    wait_until(has_all, timeout_s=TIMEOUT_S)
     assert figures == {"records_made_count": 100, "fill_percent": 13}
 
 
@@ -457,13 +352,13 @@ def test_levels_of_java_loggers_are_set_in_running_and_later_jvms(make: Make) ->
 
     shared = task._host
     try:
-        wait_until(lambda: is_silent(shared), timeout_s=_TIMEOUT_S, describe="no debug line")
+        wait_until(lambda: is_silent(shared), timeout_s=TIMEOUT_S, describe="no debug line")
         HOSTS.set_levels({"org.acme": "DEBUG"})
-        wait_until(lambda: logs(shared), timeout_s=_TIMEOUT_S, describe="a debug line")
+        wait_until(lambda: logs(shared), timeout_s=TIMEOUT_S, describe="a debug line")
         later, context = make("Source", "log", **{"java.isolation": "task"})
         later.start(context)
         assert later._host is not shared
-        wait_until(lambda: logs(later._host), timeout_s=_TIMEOUT_S, describe="one in a later JVM")
+        wait_until(lambda: logs(later._host), timeout_s=TIMEOUT_S, describe="one in a later JVM")
     finally:
         HOSTS.set_levels({"org.acme": "WARNING"})
-    wait_until(lambda: is_silent(shared), timeout_s=_TIMEOUT_S, describe="no more debug lines")
+    wait_until(lambda: is_silent(shared), timeout_s=TIMEOUT_S, describe="no more debug lines")

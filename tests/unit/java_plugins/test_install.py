@@ -1,11 +1,14 @@
 """``drover plugin add``, ``upgrade`` and ``remove``: complete or without effect."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -290,3 +293,68 @@ def test_a_link_in_a_folder_and_an_archive_that_claims_too_much_are_refused(
         archive.fileobj.write(entry.tobuf())  # the claim alone
     with pytest.raises(JavaPluginError, match="bytes when it is unpacked, the limit"):
         install.add(str(path), home, host=None)
+
+
+@pytest.mark.parametrize("form", ["jar", "folder", "zip", "tar.gz"])
+def test_a_full_disk_is_named_and_leaves_nothing(
+    orders: Path, tmp_path: Path, home: Path, file_size_limit: Callable[[int], None], form: str
+) -> None:
+    """The limit of a file's size stands for a full disk: a write fails in the middle of a file."""
+    install.add(str(orders), home, host=None, name="other")
+    content = tmp_path / "content"
+    content.mkdir()
+    shutil.copy(orders, content / "acme.jar")
+    (content / "large.bin").write_bytes(os.urandom(200_000))
+    what = content
+    if form == "jar":
+        what = content / "acme-1.0.jar"
+        with zipfile.ZipFile(shutil.copy(orders, what), "a") as archive:
+            archive.writestr("large.bin", os.urandom(200_000))
+    elif form in ("zip", "tar.gz"):
+        kind = "gztar" if form == "tar.gz" else form
+        what = Path(shutil.make_archive(str(tmp_path / "acme-1.0"), kind, content))
+    file_size_limit(100_000)
+    words = rf"^the plugin home {home} has not enough space .*set DROVER_PLUGIN_HOME"
+    with pytest.raises(JavaPluginError, match=words):
+        install.add(str(what), home, host=None)
+    assert sorted(each.name for each in home.iterdir()) == [".lock", "other@1.0"]
+    install.remove("other", home)  # to free space
+    assert _names(home) == []
+
+
+def test_a_plugin_is_installed_without_its_settings_where_temporary_files_cannot_be_written(
+    orders: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    done = install.add(str(orders), home, host=_NO_JVM)
+    (warning,) = done.warnings
+    assert f"temporary files {tmp_path / 'gone'} cannot be used (No such file" in warning
+    assert "set TMPDIR" in warning
+
+
+@pytest.fixture
+def file_size_limit() -> Iterator[Callable[[int], None]]:
+    """Limits the size of files that this process writes, until the end of the test."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_an_archive_made_by_macos_is_installed(orders: Path, tmp_path: Path, home: Path) -> None:
+    """As in https://github.com/jcustenborder/kafka-connect-transform-common/issues/136."""
+    path = tmp_path / "acme-1.0.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(orders, "acme-1.0/lib/acme.jar")
+        archive.writestr("__MACOSX/acme-1.0/lib/._acme.jar", b"\0\5\x16\7" + bytes(100))
+    done = install.add(str(path), home, host=None)
+    assert [each.path for each in done.plugin.jars] == ["acme-1.0/lib/acme.jar"]
+
+
+def test_an_archive_made_by_windows_is_installed(orders: Path, tmp_path: Path, home: Path) -> None:
+    """Its folders and paths are written with backslashes."""
+    path = tmp_path / "acme-1.0.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("acme\\lib\\", b"")
+        archive.write(orders, "acme\\lib\\acme.jar")
+    done = install.add(str(path), home, host=None)
+    assert [each.path for each in done.plugin.jars] == ["acme/lib/acme.jar"]

@@ -230,3 +230,17 @@ def test_a_jar_that_was_replaced_is_scanned_again(classes: Path, tmp_path: Path)
     path.unlink()
     jar(folder / "acme" / "acme.jar", classes, without="OrdersSource")
     assert "org.acme.OrdersSource" not in installed(home, (folder,))
+
+
+def test_classes_where_no_class_loader_looks_are_not_listed(classes: Path, tmp_path: Path) -> None:
+    """As in an executable jar of Spring Boot, and in
+    https://github.com/confluentinc/kafka-connect-elasticsearch/issues/257.
+    """
+    folder = tmp_path / "plugins"
+    jar(folder / "good.jar", classes, without="DerivedSource")
+    with zipfile.ZipFile(folder / "boot.jar", "w") as archive:
+        for each in sorted(classes.rglob("*.class")):
+            archive.write(each, f"BOOT-INF/classes/{each.relative_to(classes)}")
+    assert scan(folder / "boot.jar", "boot").classes == ()
+    assert "DerivedSource" not in {each for each, _ in _found(scan(folder, "acme"))}
+    assert len(installed(None, (folder,)).plugins) == 2

@@ -27,6 +27,8 @@ from drover.connectors.java.settings import (
     JAVA_SETTINGS,
     PREVIEW,
     SOURCE_SETTINGS,
+    TASK_LACKS,
+    task_changes,
 )
 from drover.connectors.java.tasks import (
     JavaSinkTask,
@@ -101,7 +103,11 @@ class _JavaConnector(Connector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Reject settings of the plugin's Kafka clients that would load code."""
-        return client_setting_violations(config[CONFIG_TEXTS], OverridePolicy.of_worker())
+        texts = config[CONFIG_TEXTS]
+        faults = list(client_setting_violations(texts, OverridePolicy.of_worker()))
+        if TASK_LACKS in texts:
+            faults.append(Violation(TASK_LACKS, "is set by Drover for each task: remove it"))
+        return faults
 
     @classmethod
     def check_systems(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
@@ -158,13 +164,8 @@ class _JavaConnector(Connector):
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """See Connector."""
-        found: list[dict[str, str]] = self._called("task_configs", run=self._run, max=max_tasks)[
-            "configs"
-        ]
-        return [
-            {name: text for name, text in each.items() if self._texts.get(name, "") != (text or "")}
-            for each in found
-        ]
+        found = self._called("task_configs", run=self._run, max=max_tasks)["configs"]
+        return [task_changes(self._texts, each) for each in found]
 
     def stop(self) -> None:
         """See Connector."""

@@ -1,5 +1,8 @@
 """The settings that Drover adds to a Java plugin's own settings."""
 
+import json
+from collections.abc import Mapping
+
 from drover.connector import ConfigDef, ConfigKey, ConfigType, InRange, OneOf
 from drover.connector.settings import CONFIG_TEXTS
 
@@ -9,6 +12,8 @@ CALL_TIMEOUT_MS = "java.call.timeout.ms"
 POLL_TIMEOUT_MS = "java.poll.timeout.ms"
 PLUGIN_VERSION = "connector.plugin.version"
 PREVIEW = "java.preview"
+#: In the config of a task: the settings of the connector that the task does not receive, as JSON.
+TASK_LACKS = "java.task.lacks"
 
 JAVA_SETTINGS = ConfigDef(
     ConfigKey(
@@ -72,4 +77,24 @@ __all__ = [
     "POLL_TIMEOUT_MS",
     "PREVIEW",
     "SOURCE_SETTINGS",
+    "TASK_LACKS",
+    "task_changes",
+    "task_texts",
 ]
+
+
+def task_changes(given: Mapping[str, str], own: Mapping[str, str | None]) -> dict[str, str]:
+    """How a task's config, as the plugin returned it, differs from the connector's.
+
+    A setting that is null counts as missing.
+    """
+    texts = {name: text for name, text in own.items() if text is not None}
+    changes = {name: text for name, text in texts.items() if given.get(name) != text}
+    lacking = sorted(given.keys() - texts.keys())
+    return {**changes, TASK_LACKS: json.dumps(lacking)} if lacking else changes
+
+
+def task_texts(merged: Mapping[str, str]) -> dict[str, str]:
+    """The task's config: the connector's with the changes of ``task_changes``."""
+    lacking = frozenset(json.loads(merged.get(TASK_LACKS, "[]")))
+    return {name: text for name, text in merged.items() if name not in {*lacking, TASK_LACKS}}

@@ -40,6 +40,7 @@ from drover.connectors.java.settings import (
     ISOLATION,
     OF_TASK,
     POLL_TIMEOUT_MS,
+    task_texts,
 )
 from drover.dataplane.values import Placement
 from drover.java_plugins.catalogue import JavaClass
@@ -61,6 +62,7 @@ from drover.java_plugins.wire import (
     JavaCallHangsError,
 )
 from drover.model.status import FIGURE_UNITS
+from drover.record.batch import TOPIC, original_topics
 
 _NOT_IN_FIGURES = re.compile("[^a-z0-9]+")
 #: How long a call waits in the host before it checks whether the task should stop.
@@ -140,7 +142,7 @@ class _Hosted:
             connector=task.connector,
             task=task.task,
             connector_config=config,
-            task_config=config,
+            task_config=task_texts(config),
             **arguments,
         )
         self._run = started["run"]
@@ -326,21 +328,24 @@ class _Put:
     address: Address
     run: int
     batch: int
-    starts: tuple[tuple[str, int, int], ...]
+    ranges: tuple[tuple[str, int, int, int], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """No rows."""
-        self.address.put(self.run, self.batch, self.starts, map(_put_columns, batches))
+        self.address.put(self.run, self.batch, self.ranges, map(_put_columns, batches))
         yield from ()
 
 
 def _put_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names = batch.schema.names
-    topic = "original_topic" if "original_topic" in names else "topic"
+    topics, targets = (
+        original_topics(batch).cast(pa.string()),
+        batch.column(TOPIC).cast(pa.string()),
+    )
     times = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False)
     columns = {
-        "topic": batch.column(topic).cast(pa.string()),
+        "topic": topics,
         "timestamp": times.cast(pa.int64()),
+        "target": pc.if_else(pc.equal(topics, targets), pa.scalar(None, pa.string()), targets),
     }
     arrays = []
     for each in PUT_SCHEMA:
@@ -364,9 +369,12 @@ class JavaSinkTask(_Hosted, SinkTask):
     def write(self, batch: SinkBatch) -> Written:
         """See SinkTask."""
         assert self._run is not None
-        starts = tuple((each.topic, each.partition, each.start_offset) for each in batch.ranges)
+        ranges = tuple(
+            (each.topic, each.partition, each.start_offset, each.end_offset)
+            for each in batch.ranges
+        )
         self._batch += 1
-        put = _Put(self._address, self._run, self._batch, starts)
+        put = _Put(self._address, self._run, self._batch, ranges)
         batch.run_in_arrow(put, at_once=True)
         done = self._progress(batch, _WAIT_MS)
         while done is None:
@@ -381,7 +389,7 @@ class JavaSinkTask(_Hosted, SinkTask):
 
     def _progress(self, batch: SinkBatch | None, wait_ms: int) -> Written | None:
         """What the plugin did since the last call; None while it processes records."""
-        found = self._called("progress", run=self._run, wait_ms=wait_ms)
+        found = self._called("progress", run=self._run, wait_ms=wait_ms, idle=batch is None)
         self._context.call_after(_IDLE_MS)
         self._report(self._context, found)
         if not found["done"]:

@@ -38,6 +38,7 @@ import org.apache.kafka.connect.transforms.predicates.Predicate;
 final class Describe {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String MASK = "[hidden]";
+    private static final String FAILED_BEFORE = "Could not initialize class ";
     private static final int TEXT_MAX = 20_000;
     private static final int RECOMMENDED_MAX = 100;
 
@@ -228,9 +229,15 @@ final class Describe {
         error.put("phase", phase);
         error.put("type", cause.getClass().getName());
         error.put("message", shortened(cause.getMessage()));
-        for (Throwable each = cause; each != null; each = each.getCause()) {
-            if (each instanceof NoClassDefFoundError || each instanceof ClassNotFoundException) {
-                error.put("missing_class", shortened(each.getMessage()).replace('/', '.'));
+        for (Throwable each : Failures.causes(cause)) {
+            if (!(each instanceof NoClassDefFoundError || each instanceof ClassNotFoundException)) {
+                continue;
+            }
+            String name = shortened(each.getMessage());
+            if (name.startsWith(FAILED_BEFORE)) { // it is there, but its static initializer failed
+                error.put("type", "").put("message", shortened(Failures.message(each)));
+            } else {
+                error.put("missing_class", name.replace('/', '.'));
             }
         }
         return error;

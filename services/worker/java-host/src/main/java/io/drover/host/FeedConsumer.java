@@ -7,6 +7,7 @@ import java.util.Collection;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -21,15 +22,29 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetCommitCallback;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The consumer of a sink task: has the records that Drover put, keeps the offsets that the task
- * commits until Drover takes them, and turns seeks into rewinds of Drover's reads.
+ * commits until Drover takes them, and turns seeks into rewinds of Drover's reads. A seek beyond the
+ * records that Drover put skips those before it.
  */
 final class FeedConsumer extends MockConsumer<byte[], byte[]> {
+    /** The offsets of a batch in a partition. */
+    record Range(long start, long end) {}
+
+    private static final Logger LOG = LoggerFactory.getLogger(FeedConsumer.class);
     private static final int POLL_RECORDS_MAX = 500;
+    /** How often the task is idle before a partition is taken to end before the target of a seek. */
+    private static final int IDLE_MAX = 5;
 
     private final Phase phase;
+    /** Where the last batch of each partition ended. */
+    private final Map<TopicPartition, Long> ends = new HashMap<>();
+    /** The seeks beyond that: from the first offset that the task does not get to that at which it continues. */
+    private final Map<TopicPartition, Range> skips = new HashMap<>();
+    private int idleCount;
     private final Deque<ConsumerRecord<byte[], byte[]>> queue = new ArrayDeque<>();
     private final Set<TopicPartition> assigned = new LinkedHashSet<>();
     private final Set<TopicPartition> entering = new LinkedHashSet<>();
@@ -48,17 +63,53 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
         this.phase = phase;
     }
 
-    /** Adds a batch; the positions are where each of its partitions starts. */
-    synchronized void put(List<ConsumerRecord<byte[], byte[]>> records, Map<TopicPartition, Long> starts) {
-        starts.forEach((key, start) -> {
-            positions.put(key, start);
+    /** Adds a batch, with its offsets in each of its partitions. */
+    synchronized void put(List<ConsumerRecord<byte[], byte[]>> records, Map<TopicPartition, Range> ranges) {
+        records.removeIf(each -> each.offset() < target(new TopicPartition(each.topic(), each.partition())));
+        ranges.forEach((key, range) -> {
+            positions.put(key, Math.max(range.start(), target(key)));
+            ends.put(key, range.end());
+            if (target(key) <= range.end()) {
+                skips.remove(key);
+            }
             if (!assigned.contains(key)) {
                 entering.add(key);
             }
         });
+        idleCount = 0;
         queue.addAll(records);
         isDrained = false;
         notifyAll();
+    }
+
+    /** The offset at which the task wants to continue; 0 if it wants the next one. */
+    private long target(TopicPartition partition) {
+        Range skip = skips.get(partition);
+        return skip == null ? 0 : skip.end();
+    }
+
+    /** Drover has no records now: after some time, partitions that end before the target of a seek are read again. */
+    synchronized void idle() {
+        if (skips.isEmpty() || ++idleCount < IDLE_MAX) {
+            return;
+        }
+        idleCount = 0;
+        skips.entrySet().removeIf(each -> {
+            if (paused.contains(each.getKey())) {
+                return false;
+            }
+            Range skip = each.getValue();
+            LOG.warn("{} has no record at the offset {}, at which the task wants to continue: the task gets the "
+                + "records from the offset {} on", each.getKey(), skip.end(), skip.start());
+            rewinds.put(each.getKey(), skip.start());
+            positions.put(each.getKey(), skip.start());
+            return true;
+        });
+    }
+
+    /** Whether the task received the record of a partition at an offset. */
+    synchronized boolean hasGiven(TopicPartition partition, long offset) {
+        return offset < ends.getOrDefault(partition, 0L);
     }
 
     /** Waits until the task has processed and may commit all records; returns whether it has. */
@@ -182,9 +233,23 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
 
     @Override
     public synchronized void seek(TopicPartition partition, long offset) {
-        rewinds.put(partition, offset);
+        long end = ends.getOrDefault(partition, offset);
+        long next = end;
+        for (Iterator<ConsumerRecord<byte[], byte[]>> left = queue.iterator(); left.hasNext();) {
+            ConsumerRecord<byte[], byte[]> each = left.next();
+            if (each.partition() == partition.partition() && each.topic().equals(partition.topic())) {
+                next = Math.min(next, each.offset());
+                left.remove();
+            }
+        }
+        if (offset > end) {
+            rewinds.remove(partition);
+            skips.put(partition, new Range(next, offset));
+        } else {
+            rewinds.put(partition, offset);
+            skips.remove(partition);
+        }
         positions.put(partition, offset);
-        queue.removeIf(each -> each.partition() == partition.partition() && each.topic().equals(partition.topic()));
     }
 
     @Override
@@ -220,7 +285,8 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
 
     @Override
     public synchronized void commitSync(Map<TopicPartition, OffsetAndMetadata> offsets) {
-        offsets.forEach((key, offset) -> commits.put(key, offset.offset()));
+        offsets.forEach((key, offset) ->
+            commits.put(key, Math.min(offset.offset(), ends.getOrDefault(key, offset.offset()))));
     }
 
     @Override

@@ -1,5 +1,6 @@
 package io.drover.host;
 
+import com.fasterxml.jackson.core.StreamReadConstraints;
 import java.io.InputStream;
 import java.nio.file.Path;
 
@@ -8,6 +9,9 @@ public final class Main {
     private Main() {}
 
     public static void main(String[] arguments) throws Exception {
+        // records are limited by the heap, not by Jackson's default of 20 million characters
+        StreamReadConstraints.overrideDefaultStreamReadConstraints(
+            StreamReadConstraints.builder().maxStringLength(Integer.MAX_VALUE).build());
         String subcommand = arguments.length == 0 ? "" : arguments[0];
         switch (subcommand) {
             case "serve" -> {

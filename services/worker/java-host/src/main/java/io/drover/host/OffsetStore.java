@@ -20,7 +20,8 @@ import org.apache.kafka.connect.util.Callback;
 
 /**
  * The source offsets of a connector: those that Drover committed, and those written since. Partitions
- * are compared as JSON, because committed ones may have their fields in another order.
+ * are compared as JSON, because committed ones may have their fields in another order. The offset of
+ * the partition null, which plugins without positions use, is not committed.
  */
 final class OffsetStore implements OffsetBackingStore {
     private final Map<JsonNode, byte[]> known = new HashMap<>();
@@ -68,13 +69,14 @@ final class OffsetStore implements OffsetBackingStore {
         synchronized (this) {
             values.forEach((key, value) -> {
                 JsonNode partition = partition(key);
-                if (value == null) {
+                byte[] offset = value == null ? null : bytes(value);
+                if (offset == null) {
                     known.remove(partition);
-                    texts.put(partition.toString(), null);
                 } else {
-                    byte[] offset = bytes(value);
                     known.put(partition, offset);
-                    texts.put(partition.toString(), new String(offset, StandardCharsets.UTF_8));
+                }
+                if (!partition.isNull()) {
+                    texts.put(partition.toString(), offset == null ? null : new String(offset, StandardCharsets.UTF_8));
                 }
             });
         }

@@ -57,7 +57,7 @@ final class Phase {
     /** The plugin's method that threw an error or its cause; empty if none did. */
     String failed(Throwable error) {
         synchronized (failed) {
-            for (Throwable each = error; each != null; each = each.getCause()) {
+            for (Throwable each : Failures.causes(error)) {
                 for (Failed one : failed) {
                     if (one.error() == each) {
                         return one.name();

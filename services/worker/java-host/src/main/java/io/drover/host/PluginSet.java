@@ -4,8 +4,10 @@ import java.io.IOException;
 import java.net.URL;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.connect.connector.Connector;
@@ -65,11 +67,53 @@ final class PluginSet {
             if (isScanned) {
                 throw missing;
             }
-            isScanned = true;
-            plugins = new Plugins(settings("only_scan"));
+            scan();
             plugins.connectorClass(className, range);
         }
         return plugins.connectorLoader(className, range);
+    }
+
+    /** The loader of a task's connector, where the classes of its steps are found too. */
+    synchronized ClassLoader taskLoader(Map<String, String> config) throws Exception {
+        String name = config.get("connector.class");
+        ClassLoader loader = loader(name, range(config));
+        if (!isScanned && !steps(config).stream().allMatch(each -> isFound(each, loader))) {
+            scan();
+            return loader(name, range(config));
+        }
+        return loader;
+    }
+
+    private void scan() {
+        isScanned = true;
+        plugins = new Plugins(settings("only_scan"));
+    }
+
+    /** The classes of the converters, transforms and predicates that a config names. */
+    private static Set<String> steps(Map<String, String> config) {
+        Set<String> found = new LinkedHashSet<>();
+        for (String each : List.of("key.converter", "value.converter", "header.converter")) {
+            found.add(config.get(each));
+        }
+        for (String kind : List.of("transforms", "predicates")) {
+            for (String alias : config.getOrDefault(kind, "").split(",")) {
+                found.add(config.get(kind + "." + alias.trim() + ".type"));
+            }
+        }
+        found.remove(null);
+        return found;
+    }
+
+    private boolean isFound(String className, ClassLoader loader) {
+        for (ClassLoader each : List.of(loader, plugins.delegatingLoader())) {
+            try {
+                Class.forName(className, false, each);
+                return true;
+            } catch (ClassNotFoundException | LinkageError missing) {
+                // the other loader may have it
+            }
+        }
+        return false;
     }
 
     /** The loader of the plugin in a folder or jar, whatever classes it declares; that of Kafka's own for none. */

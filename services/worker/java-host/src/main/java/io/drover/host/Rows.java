@@ -215,6 +215,7 @@ final class Rows {
         VarBinaryVector values = (VarBinaryVector) root.getVector("value");
         ListVector headers = (ListVector) root.getVector("headers");
         BigIntVector timestamps = (BigIntVector) root.getVector("timestamp");
+        VarCharVector targets = (VarCharVector) root.getVector("target");
         StructVector each = (StructVector) headers.getDataVector();
         VarCharVector names = (VarCharVector) each.getChild("key");
         VarBinaryVector contents = (VarBinaryVector) each.getChild("value");
@@ -228,11 +229,13 @@ final class Rows {
             byte[] key = keys.get(row);
             byte[] value = values.get(row);
             boolean isTimed = !timestamps.isNull(row);
-            records.add(new ConsumerRecord<>(
+            ConsumerRecord<byte[], byte[]> record = new ConsumerRecord<>(
                 new String(topics.get(row), StandardCharsets.UTF_8).intern(), partitions.get(row), offsets.get(row),
                 isTimed ? timestamps.get(row) : ConsumerRecord.NO_TIMESTAMP,
                 isTimed ? TimestampType.CREATE_TIME : TimestampType.NO_TIMESTAMP_TYPE,
-                length(key), length(value), key, value, found, Optional.empty()));
+                length(key), length(value), key, value, found, Optional.empty());
+            records.add(targets.isNull(row) ? record
+                : new RoutedRecord(record, new String(targets.get(row), StandardCharsets.UTF_8).intern()));
         }
     }
 }

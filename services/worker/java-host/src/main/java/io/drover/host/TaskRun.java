@@ -50,7 +50,7 @@ abstract class TaskRun implements TaskStatus.Listener {
         Map<String, String> config = Json.texts(request.get("connector_config"));
         Map<String, String> taskConfig = Json.texts(request.get("task_config"));
         ConnectorTaskId id = new ConnectorTaskId(request.get("connector").asText(), request.get("task").asInt());
-        ClassLoader loader = plugins.loader(config.get("connector.class"), PluginSet.range(config));
+        ClassLoader loader = plugins.taskLoader(config);
         Connector connector = plugins.newConnector(config);
         Class<? extends Task> taskClass = plugins.within(loader, connector::taskClass);
         taskConfig.put("task.class", taskClass.getName());
@@ -244,7 +244,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     /** A sink task. */
     static final class Sink extends TaskRun {
         private final FeedConsumer consumer = new FeedConsumer(phase);
-        private final Rejections rejections = new Rejections();
+        private final Rejections rejections = new Rejections(consumer::hasGiven);
         private long lastBatch;
 
         Sink(PluginSet plugins, JsonNode request) throws Exception {
@@ -266,10 +266,11 @@ abstract class TaskRun implements TaskStatus.Listener {
             lastBatch = batch;
             records.removeIf(rejections::rejects);
             check();
-            Map<TopicPartition, Long> starts = new LinkedHashMap<>();
-            request.get("starts").forEach(each ->
-                starts.put(new TopicPartition(each.get(0).asText(), each.get(1).asInt()), each.get(2).asLong()));
-            consumer.put(records, starts);
+            Map<TopicPartition, FeedConsumer.Range> ranges = new LinkedHashMap<>();
+            request.get("ranges").forEach(each ->
+                ranges.put(new TopicPartition(each.get(0).asText(), each.get(1).asInt()),
+                    new FeedConsumer.Range(each.get(2).asLong(), each.get(3).asLong())));
+            consumer.put(records, ranges);
         }
 
         /** What the task did: offsets to commit, rewinds, pauses and rejected records since the last call. */
@@ -280,6 +281,9 @@ abstract class TaskRun implements TaskStatus.Listener {
             answer.put("done", isDone);
             describe(answer);
             if (isDone) {
+                if (request.get("idle").asBoolean()) {
+                    consumer.idle();
+                }
                 fill(answer.putArray("commits"), consumer.takeCommits());
                 fill(answer.putArray("rewinds"), consumer.takeRewinds());
                 Map<TopicPartition, Long> paused = new HashMap<>();

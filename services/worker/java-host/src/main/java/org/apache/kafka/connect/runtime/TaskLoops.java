@@ -1,5 +1,6 @@
 package org.apache.kafka.connect.runtime;
 
+import io.drover.host.RoutedRecord;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -15,6 +16,7 @@ import org.apache.kafka.connect.connector.Task;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.runtime.errors.ErrorHandlingMetrics;
 import org.apache.kafka.connect.runtime.errors.ErrorReporter;
+import org.apache.kafka.connect.runtime.errors.ProcessingContext;
 import org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator;
 import org.apache.kafka.connect.runtime.errors.ToleranceType;
 import org.apache.kafka.connect.runtime.errors.WorkerErrantRecordReporter;
@@ -133,6 +135,14 @@ public final class TaskLoops {
             Set.of(), Set.of());
     }
 
+    /** The record with the topic that a transform of Drover gave it. */
+    private static <R extends ConnectRecord<R>> R routed(Object original, R record) {
+        return original instanceof RoutedRecord routed
+            ? record.newRecord(routed.target(), record.kafkaPartition(), record.keySchema(), record.key(),
+                record.valueSchema(), record.value(), record.timestamp(), record.headers())
+            : record;
+    }
+
     /** What both kinds of loops need. */
     private final class Parts<T, R extends ConnectRecord<R>> {
         final ErrorHandlingMetrics errors;
@@ -157,7 +167,12 @@ public final class TaskLoops {
             value = metrics.wrap(values, of.id(), false);
             header = metrics.wrap(headers, of.id());
             List<TransformationStage<R>> stages = config.transformationStages(plugins, of.id(), metrics);
-            chain = new TransformationChain<>(stages, retries);
+            chain = new TransformationChain<>(stages, retries) {
+                @Override
+                public R apply(ProcessingContext<T> context, R record) {
+                    return super.apply(context, routed(context.original(), record));
+                }
+            };
             metadata = new TaskPluginsMetadata(of.connectorClass(), plugin, keys, values, headers,
                 chain.transformationChainInfo(), plugins);
         }

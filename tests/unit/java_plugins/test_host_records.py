@@ -1,0 +1,217 @@
+"""Records, offsets and task configs of Java plugins in a real JVM, without Spark, in the forms that
+other hosts of Kafka Connect's plugins have lost or refused.
+"""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from drover.connector import ConnectorContext
+from drover.connector.settings import CONFIG_TEXTS
+from drover.connectors.java.settings import TASK_LACKS
+from drover.connectors.java.tasks import JavaTaskError, _put_columns
+from tests.support import compiled_plugins
+from tests.support.java_plugins import compiled_plugin
+from tests.support.waiting import wait_until
+from tests.unit.java_plugins.host_tasks import (
+    TIMEOUT_S,
+    Make,
+    class_of,
+    feed,
+    lines,
+    polled,
+    rows,
+)
+
+_MEGABYTES_100 = 100_000_000
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("hosts", "limits")]
+
+
+def finished(task: Any) -> Any:
+    """What a sink's plugin did with all records that it was fed."""
+    return wait_until(lambda: task._progress(None, 200), timeout_s=TIMEOUT_S)
+
+
+# --- offsets --------------------------------------------------------------------------------------
+
+
+def test_records_without_a_source_partition_are_stored_without_a_position(make: Make) -> None:
+    """As in https://github.com/apache/pulsar/pull/14916."""
+    task, context = make("Source", "no positions")
+    task.start(context)
+    batch = polled(task)
+    assert [each["key"] for each in rows(batch)] == [b"a", b"b", b"c"]
+    assert batch.offsets == [({}, {})]
+    task.committed(batch.offsets)
+
+
+def test_a_sink_continues_at_an_offset_beyond_its_first_batch(make: Make, tmp_path: Path) -> None:
+    """As in https://github.com/confluentinc/kafka-connect-hdfs/issues/314."""
+    task, context = make("Sink", "seek")
+    context.config[CONFIG_TEXTS]["target"] = "15"
+    task.start(context)
+    feed(task, 10)
+    assert finished(task).up_to in ({}, {("numbers", 0): 10})
+    assert context.control.take_rewinds() == {}
+    feed(task, 10, start=10)
+    done = finished(task)
+    trace = tmp_path / "trace-0"
+    assert [int(each.split()[1]) for each in lines(trace, "put")] == list(range(15, 20))
+    wait_until(lambda: (done.up_to or finished(task).up_to) == {("numbers", 0): 20})
+
+
+def test_a_sink_that_continues_beyond_the_end_of_its_topic_gets_the_records_there_are(
+    make: Make, tmp_path: Path
+) -> None:
+    """As in https://github.com/confluentinc/kafka-connect-hdfs/issues/206."""
+    task, context = make("Sink", "seek")
+    context.config[CONFIG_TEXTS]["target"] = "1000"
+    task.start(context)
+    feed(task, 10)
+    found = wait_until(
+        lambda: finished(task) and context.control.take_rewinds(), timeout_s=TIMEOUT_S
+    )
+    assert found == {("numbers", 0): 0}
+    feed(task, 10)
+    finished(task)
+    trace = tmp_path / "trace-0"
+    assert [int(each.split()[1]) for each in lines(trace, "put")] == list(range(10))
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+def test_a_sink_gets_the_topic_that_a_transform_of_drover_gave_a_record(
+    make: Make, tmp_path: Path
+) -> None:
+    """As in https://github.com/StarRocks/starrocks-connector-for-kafka/pull/34."""
+    task, context = make("Sink", "topics")
+    task.start(context)
+    given = {
+        "topic": ["all", "numbers"],
+        "original_topic": ["numbers", "numbers"],
+        "partition": pa.array([0, 0], pa.int32()),
+        "offset": pa.array([0, 1]),
+        "key": pa.array([b"k", b"k"]),
+        "value": pa.array([b"v", b"v"]),
+        "headers": pa.nulls(2, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        "timestamp": pa.array([0, 0], pa.timestamp("us", tz="UTC")),
+    }
+    batch = _put_columns(pa.RecordBatch.from_pydict(given))
+    task._address.put(task._run, 1, [("numbers", 0, 0, 2)], [batch])
+    assert finished(task).up_to == {("numbers", 0): 2}
+    assert lines(tmp_path / "trace-0", "topic") == [
+        "topic all of numbers",
+        "topic numbers of numbers",
+    ]
+
+
+def test_an_errant_record_that_the_sink_did_not_receive_is_an_error_with_its_place(
+    make: Make,
+) -> None:
+    """As in https://github.com/ClickHouse/clickhouse-kafka-connect/issues/777."""
+    task, context = make("Sink", "errant of another topic")
+    context.config[CONFIG_TEXTS]["errors.tolerance"] = "all"
+    task.start(context)
+    feed(task, 3)
+    words = r"put\(\) of .*Sink .* that the task did not receive: elsewhere-0@0"
+    with pytest.raises(JavaTaskError, match=words):
+        finished(task)
+
+
+# --- configs --------------------------------------------------------------------------------------
+
+
+def test_a_task_gets_the_config_that_its_connector_returned(
+    make: Make,
+    behaviours: Path,
+    tmp_path: Path,
+) -> None:
+    """Also a setting that is empty, and none that the connector removed: as in
+    https://github.com/confluentinc/kafka-connect-jdbc/pull/1178.
+    """
+    texts = {
+        "mode": "other task config",
+        "trace": str(tmp_path / "trace"),
+        "secret": "s3cret",
+        "connector.class": "x",
+    }
+    connector: Any = class_of(behaviours, "Source")()
+    connector.start(ConnectorContext("x", config_texts=texts), {})
+    try:
+        (changes,) = connector.task_configs(1)
+    finally:
+        connector.stop()
+    assert changes == {"tables": "", TASK_LACKS: json.dumps(["secret"])}
+    task, context = make("Source", "other task config")
+    context.config[CONFIG_TEXTS].update({"secret": "s3cret", **changes})
+    task.start(context)
+    assert lines(tmp_path / "trace-0", "settings") == ["settings {tables=}"]
+
+
+def test_a_transform_of_another_plugin_without_service_manifests_is_found(
+    make: Make,
+    behaviours: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in https://github.com/Apicurio/apicurio-registry/issues/4179."""
+    plugin = tmp_path / "plugins" / "acme"
+    shutil.copytree(behaviours, plugin)
+    with zipfile.ZipFile(plugin / "plugin.jar", "a") as archive:
+        service = "META-INF/services/org.apache.kafka.connect.source.SourceConnector"
+        archive.writestr(service, "# the connector\norg.acme.Behaviours$Source\n")
+    code = (Path(compiled_plugins.__file__).parent / "java_sources" / "Steps.java").read_text()
+    steps = compiled_plugin(tmp_path / "build", {"org.acme.Steps": code})
+    shutil.copytree(steps, tmp_path / "plugins" / "steps")
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DROVER_PLUGIN_PATH", str(tmp_path / "plugins"))
+    task, context = make("Source", "", plugin=plugin)
+    context.config[CONFIG_TEXTS].update(
+        {
+            "java.host.transforms": "named",
+            "java.host.transforms.named.type": "org.acme.Steps$Named",
+            "java.host.transforms.named.suffix": "-x",
+        }
+    )
+    task.start(context)
+    assert rows(polled(task))[0]["topic"] == "numbers-x"
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_an_error_that_is_a_cause_of_itself_is_reported(make: Make) -> None:
+    """As in https://github.com/google/guava/issues/1173."""
+    task, context = make("Source", "circular error")
+    task.start(context)
+    words = r"poll\(\) of .*no luck; caused by IllegalStateException: none at all"
+    with pytest.raises(JavaTaskError, match=words):
+        polled(task)
+
+
+# --- large records --------------------------------------------------------------------------------
+
+
+def test_a_record_of_100_mb_of_a_source_arrives(make: Make) -> None:
+    task, context = make("Source", "large", **{"java.isolation": "task"})
+    context.config[CONFIG_TEXTS]["size"] = str(_MEGABYTES_100)
+    task.start(context)
+    batch = polled(task)
+    (record,) = rows(batch)
+    assert record["value"] == b"x" * _MEGABYTES_100
+    task.committed(batch.offsets)
+
+
+def test_a_record_of_100_mb_reaches_a_sink(make: Make, tmp_path: Path) -> None:
+    task, context = make("Sink", "large", **{"java.isolation": "task"})
+    task.start(context)
+    feed(task, 1, value=b"x" * _MEGABYTES_100)
+    assert finished(task).up_to == {("numbers", 0): 1}
+    assert lines(tmp_path / "trace-0", "large") == [f"large {_MEGABYTES_100}"]
