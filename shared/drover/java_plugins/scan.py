@@ -72,7 +72,7 @@ _JARS_MAX = 2000
 #: A search through more classes would take minutes.
 _REACHED_CLASSES_MAX = 30_000
 _JAR_ENDS = (".jar", ".zip")
-#: Files that macOS puts beside others, with what they have in its file system only.
+#: The start of the names of files with attributes of other files, which macOS writes.
 _OF_MAC = "._"
 _HASHED_CHUNK_BYTES = 1024 * 1024
 _FILE_VERSION = re.compile(r"-(\d[^/]*)\.(?:jar|zip)$")

@@ -1,5 +1,8 @@
 """Fixtures for tasks of Java plugins in a real JVM."""
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,3 +50,16 @@ def make(behaviours: Path, tmp_path: Path) -> Iterator[Make]:
     yield made
     for each in tasks:
         each.stop()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 400 KB; its path is short enough for a socket."""
+    folder = Path(tempfile.mkdtemp(prefix="disk-", dir="/tmp"))
+    command = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
+        folder.rmdir()
+        pytest.skip("this user cannot mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    folder.rmdir()

@@ -4,7 +4,9 @@ other hosts of Kafka Connect's plugins have lost or refused.
 
 import json
 import shutil
+import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ from drover.connector import ConnectorContext
 from drover.connector.settings import CONFIG_TEXTS
 from drover.connectors.java.settings import TASK_LACKS
 from drover.connectors.java.tasks import JavaTaskError, _put_columns
+from drover.java_plugins.host import JavaHostError
+from drover.java_plugins.wire import JavaHostEndedError
 from tests.support import compiled_plugins
+from tests.support.compiled_plugins import compiled, jar
 from tests.support.java_plugins import compiled_plugin
 from tests.support.waiting import wait_until
 from tests.unit.java_plugins.host_tasks import (
@@ -29,6 +34,23 @@ from tests.unit.java_plugins.host_tasks import (
 )
 
 _MEGABYTES_100 = 100_000_000
+
+_CONVERTER = """package org.acme;
+import java.util.Map;
+import org.apache.kafka.connect.components.Versioned;
+import org.apache.kafka.connect.data.*;
+import org.apache.kafka.connect.storage.Converter;
+public class Marked implements Converter, Versioned {
+    public String version() { return "VERSION"; }
+    public void configure(Map<String, ?> config, boolean isKey) {}
+    public byte[] fromConnectData(String topic, Schema schema, Object value) {
+        return ("VERSION " + value).getBytes();
+    }
+    public SchemaAndValue toConnectData(String topic, byte[] value) {
+        return new SchemaAndValue(Schema.STRING_SCHEMA, new String(value));
+    }
+}
+"""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("hosts", "limits")]
 
@@ -184,10 +206,34 @@ def test_a_transform_of_another_plugin_without_service_manifests_is_found(
     assert rows(polled(task))[0]["topic"] == "numbers-x"
 
 
+def test_a_connector_uses_two_versions_of_one_converter(
+    make: Make, behaviours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in https://github.com/apache/kafka/pull/18325."""
+    plugins = tmp_path / "plugins"
+    shutil.copytree(behaviours, plugins / "acme")
+    for version in ("1.0", "2.0"):
+        code = {"org.acme.Marked": _CONVERTER.replace("VERSION", version)}
+        jar(
+            plugins / f"marked-{version}" / f"marked-{version}.jar",
+            compiled(tmp_path / f"build-{version}", code),
+        )
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DROVER_PLUGIN_PATH", str(plugins))
+    task, context = make("Source", "", plugin=plugins / "acme")
+    for part, version in (("key", "1.0"), ("value", "2.0")):
+        converter = f"java.host.{part}.converter"
+        context.config[CONFIG_TEXTS][converter] = "org.acme.Marked"
+        context.config[CONFIG_TEXTS][f"{converter}.plugin.version"] = version
+    task.start(context)
+    first = rows(polled(task))[0]
+    assert (first["key"], first["value"]) == (b"1.0 k0", b"2.0 v0")
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def test_an_error_that_is_a_cause_of_itself_is_reported(make: Make) -> None:
+def test_an_error_whose_causes_form_a_circle_is_reported(make: Make) -> None:
     """As in https://github.com/google/guava/issues/1173."""
     task, context = make("Source", "circular error")
     task.start(context)
@@ -215,3 +261,68 @@ def test_a_record_of_100_mb_reaches_a_sink(make: Make, tmp_path: Path) -> None:
     feed(task, 1, value=b"x" * _MEGABYTES_100)
     assert finished(task).up_to == {("numbers", 0): 1}
     assert lines(tmp_path / "trace-0", "large") == [f"large {_MEGABYTES_100}"]
+
+
+@pytest.mark.parametrize("name", ["Source", "Sink"])
+def test_a_record_too_large_for_the_heap_is_an_error_with_the_plugin_size_and_limit(
+    make: Make, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("DROVER_JAVA_HEAP_MIB", "256")
+    task, context = make(name, "large", **{"java.isolation": "task"})
+    context.config[CONFIG_TEXTS]["size"] = str(_MEGABYTES_100)
+    task.start(context)
+    if name == "Sink":
+        feed(task, 1, value=b"x" * _MEGABYTES_100)
+    words = (
+        r"plugin test-plugin used up its heap of 256 MiB \(raise DROVER_JAVA_HEAP_MIB(?s:.*)"
+        rf"a record of numbers.* has {_MEGABYTES_100} bytes"
+    )
+    go_on = polled if name == "Source" else finished
+    with pytest.raises(JavaHostEndedError, match=words):
+        go_on(task)
+
+
+# --- full disks -----------------------------------------------------------------------------------
+
+
+def fill(disk: Path) -> None:
+    with suppress(OSError), (disk / "full").open("wb", 0) as stream:
+        while True:
+            stream.write(bytes(1024))
+
+
+def test_a_jvm_that_ends_on_a_full_disk_still_tells_why(
+    make: Make, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    task, context = make("Lean", "exit in commitRecord", **{"java.isolation": "task"})
+    task.start(context)
+    batch = polled(task)
+    fill(small_disk)
+    words = "ended with exit code 7(?s:.*)the plugin ends in commitRecord"
+    with pytest.raises(JavaHostEndedError, match=words):
+        task.committed(batch.offsets)
+
+
+def test_a_jvm_that_cannot_start_on_a_full_disk_names_the_disk(
+    make: Make, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    fill(small_disk)
+    task, context = make("Source", "", **{"java.isolation": "task"})
+    words = rf"temporary files {small_disk} cannot be used \(No space left .*set TMPDIR"
+    with pytest.raises(JavaHostError, match=words):
+        task.start(context)
+    assert [each.name for each in small_disk.iterdir()] == ["full"]
+
+
+def test_a_plugin_whose_disk_is_full_is_named_with_its_method(make: Make, small_disk: Path) -> None:
+    task, context = make("Sink", "")
+    trace = small_disk / "trace"
+    context.config[CONFIG_TEXTS]["trace"] = str(trace)
+    task.start(context)
+    fill(small_disk)
+    feed(task, 5_000)
+    words = r"put\(\) of .*Sink \(test-plugin\) failed: .*No space left on device"
+    with pytest.raises(JavaTaskError, match=words):
+        finished(task)

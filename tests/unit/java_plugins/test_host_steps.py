@@ -75,6 +75,19 @@ def test_a_transform_that_hangs_is_named_and_a_restart_has_a_new_jvm(
     step.close()
 
 
+def test_a_batch_without_records_is_none_and_a_text_of_30_mb_is_transformed(
+    named: type[JavaTransform],
+) -> None:
+    """Jackson's own limit is 20 MB, as in
+    https://github.com/confluentinc/kafka-connect-elasticsearch/issues/729.
+    """
+    step = named({"suffix": "-x"})
+    assert topics(step) == []
+    (batch,) = step(records("x" * 30_000_000))
+    assert len(batch.column("value")[0].as_py()["text"]) == 30_000_000
+    step.close()
+
+
 def process_id_of(step: JavaTransform) -> int:
     """The JVM in which a step runs."""
     found: int = step.running().address.call("hello")["pid"]

@@ -299,7 +299,7 @@ def test_a_link_in_a_folder_and_an_archive_that_claims_too_much_are_refused(
 def test_a_full_disk_is_named_and_leaves_nothing(
     orders: Path, tmp_path: Path, home: Path, file_size_limit: Callable[[int], None], form: str
 ) -> None:
-    """The limit of a file's size stands for a full disk: a write fails in the middle of a file."""
+    """A limit of the size of files acts as a full disk: a write fails in the middle of a file."""
     install.add(str(orders), home, host=None, name="other")
     content = tmp_path / "content"
     content.mkdir()

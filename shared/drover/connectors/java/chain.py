@@ -33,6 +33,7 @@ _KAFKA = {
     "SimpleHeaderConverter": f"{_STORAGE}.SimpleHeaderConverter",
     "ByteArrayConverter": "org.apache.kafka.connect.converters.ByteArrayConverter",
 }
+_VERSION = "plugin.version"
 _KAFKAS_OWN = "org.apache.kafka.connect."
 
 
@@ -183,10 +184,16 @@ def hosted_config(texts: Mapping[str, str | None]) -> dict[str, str]:
     return config
 
 
-def classes_of(config: Mapping[str, str]) -> frozenset[str]:
-    """The classes of a host's config besides the connector."""
-    found = {config[each] for each in _CONVERTERS if each in config}
+def classes_of(config: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """The classes of a host's config besides the connector, each with the wanted version; empty for
+    the latest one.
+    """
+    steps = {each: each for each in _CONVERTERS}
     for kind in (_TRANSFORMS, _PREDICATES):
-        for each in _listed(config, kind):
-            found.add(config.get(f"{kind}.{each.strip()}.type", ""))
-    return frozenset(each for each in found if each and not each.startswith(_KAFKAS_OWN))
+        names = [f"{kind}.{each.strip()}" for each in _listed(config, kind)]
+        steps |= {f"{each}.type": each for each in names}
+    return frozenset(
+        (name, config.get(f"{step}.{_VERSION}", ""))
+        for setting, step in steps.items()
+        if (name := config.get(setting)) and not name.startswith(_KAFKAS_OWN)
+    )

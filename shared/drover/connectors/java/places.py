@@ -22,7 +22,8 @@ def plugins_of(java_class: JavaClass, config: Mapping[str, str]) -> Plugins:
     wanted = classes_of(config)
     if wanted:
         found = worker_catalogue()
-        for name in sorted(wanted):
-            with suppress(JavaPluginError):  # the host reports a class that does not exist
-                paths[found.find(name, beside=java_class.plugin).path] = None
+        for name, version in sorted(wanted):
+            # the host reports a class or a version that does not exist
+            with suppress(JavaPluginError):
+                paths[found.find(name, version=version, beside=java_class.plugin).path] = None
     return Plugins(tuple(paths), java_class.plugin)

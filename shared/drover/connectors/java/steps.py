@@ -31,6 +31,7 @@ from drover.java_plugins.host import (
     limit_s,
 )
 from drover.java_plugins.wire import (
+    MADE_SCHEMA,
     STEP_SCHEMA,
     Address,
     JavaCallError,
@@ -118,6 +119,8 @@ class RunningStep:
             RetriableError: The plugin raised a RetriableException.
             JavaStepError: The JVM has ended, or the plugin works too long on a record.
         """
+        if not rows.num_rows:
+            return MADE_SCHEMA.empty_table()
         step = max(1, min(_CALL_ROWS, rows.num_rows * _CALL_BYTES // max(1, rows.nbytes)))
         parts = []
         for start in range(0, rows.num_rows, step):

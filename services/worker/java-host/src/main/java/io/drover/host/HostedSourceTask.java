@@ -66,6 +66,7 @@ final class HostedSourceTask extends SourceTask {
     public List<SourceRecord> poll() throws InterruptedException {
         List<SourceRecord> records = on("poll", plugin::poll);
         if (records != null && !records.isEmpty()) {
+            records.forEach(LargeRecords::check);
             phase.inSteps();
         }
         return records;

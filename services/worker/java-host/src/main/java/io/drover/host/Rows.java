@@ -226,11 +226,15 @@ final class Rows {
                     found.add(new String(names.get(n), StandardCharsets.UTF_8), contents.get(n));
                 }
             }
+            String topic = new String(topics.get(row), StandardCharsets.UTF_8).intern();
+            if (!values.isNull(row)) { // before it takes place in the heap
+                LargeRecords.check(topic, partitions.get(row), offsets.get(row), values.getValueLength(row));
+            }
             byte[] key = keys.get(row);
             byte[] value = values.get(row);
             boolean isTimed = !timestamps.isNull(row);
             ConsumerRecord<byte[], byte[]> record = new ConsumerRecord<>(
-                new String(topics.get(row), StandardCharsets.UTF_8).intern(), partitions.get(row), offsets.get(row),
+                topic, partitions.get(row), offsets.get(row),
                 isTimed ? timestamps.get(row) : ConsumerRecord.NO_TIMESTAMP,
                 isTimed ? TimestampType.CREATE_TIME : TimestampType.NO_TIMESTAMP_TYPE,
                 length(key), length(value), key, value, found, Optional.empty());
