@@ -72,7 +72,7 @@ from drover.pipeline.replay import LetterRecords, Parts, SourceLetters, WithoutE
 from drover.pipeline.report import total
 from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead, written_letters
-from drover.record.batch import ERROR_COLUMN, TOPIC
+from drover.record.batch import ERROR_COLUMN, ORIGINAL_TOPIC, TOPIC
 from drover.transform.chain import build_chain
 from drover_worker.engine.tasks.known_schemas import KnownSchemas
 from drover_worker.engine.tasks.pass_reports import PassReports, log_failures
@@ -86,6 +86,7 @@ _REMEDY = (
 
 #: Topics whose size limits are asked for; the records of more topics have the client's limit.
 _LIMITED_TOPICS_MAX = 100
+_RENAMED_SCHEMA = READ_SCHEMA.append(pa.field(ORIGINAL_TOPIC, pa.string()))
 
 Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 
@@ -173,7 +174,8 @@ class RecordPath:
         converters = self._converters(structured=structured)
         kind = self._class.exchanged or PrintingConverter
         keys, values = with_defaults(kind, is_key=True), with_defaults(kind)
-        to_bytes = (EncodeRecords(keys, values, converters[2]), TopicRows(READ_SCHEMA))
+        rows = TopicRows(_RENAMED_SCHEMA if self._keeps_topics(replayed) else READ_SCHEMA)
+        to_bytes = (EncodeRecords(keys, values, converters[2]), rows)
         after: tuple[Step, ...] = () if structured else to_bytes
         prepare: Prepare = renamable_records if self._transforms else topic_records
         if replayed:
@@ -341,7 +343,12 @@ class RecordPath:
             policy=self._policy(in_batch=False),
         )
         read = TrackedRead(rows.read, pipeline, self._reports.sender, writer.write, first_number)
-        return ArrowRows(rows.spark, read, rows.partition_count, None if structured else rows.ddl)
+        ddl = f"{rows.ddl}, {ORIGINAL_TOPIC} string" if self._keeps_topics(replayed) else rows.ddl
+        return ArrowRows(rows.spark, read, rows.partition_count, None if structured else ddl)
+
+    def _keeps_topics(self, replayed: bool) -> bool:
+        """Whether a sink's records have the topic of their read beside their own."""
+        return replayed or bool(self._transforms)
 
     def begin_pass(self) -> None:
         """Discard the reports of the pass before."""
