@@ -149,7 +149,10 @@ async def test_debezium_and_its_jdbc_sink_are_taken_over_and_given_back(
     await asyncio.to_thread(connect.stop)
 
     shop.insert(50)  # while nothing runs
-    env = {"DROVER_PLUGIN_PATH": debezium.worker_settings["plugin.path"]}
+    env = {
+        "DROVER_PLUGIN_PATH": debezium.worker_settings["plugin.path"],
+        "DROVER_JAVA_PREFERRED": "io.debezium.*",
+    }
     async with drover_on_kafka(kafka.bootstrap, options, tmp_path / "drover", env=env) as cluster:
         await cluster.wait_until_members()
         told = partial(cluster.log, "worker-1")

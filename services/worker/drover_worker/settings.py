@@ -16,7 +16,12 @@ from drover.config.providers import (
     connector_patterns,
     make_provider,
 )
-from drover.java_plugins.allowed import EVERY_CLASS, NO_CLASS, class_patterns
+from drover.java_plugins.allowed import (
+    EVERY_CLASS,
+    NO_CLASS,
+    PREFERRED_VARIABLE,
+    class_patterns,
+)
 from drover.java_plugins.changes import changed_classes, installed_classes
 from drover.java_plugins.places import plugin_home
 from drover.java_plugins.plugin_path import split_plugin_path
@@ -115,6 +120,9 @@ class WorkerSettings(ServiceSettings):
             user's folder for data.
         plugin_path: Further folders with Java plugins, comma-separated, in the form of Kafka
             Connect's ``plugin.path``; they are only read.
+        java_preferred: Connectors that run as Java plugins although Drover has connectors with
+            their names, in the same form: those of a Kafka Connect cluster that is taken over with
+            its offsets.
         java_plugins: Java classes that configs may name, comma-separated; ``*`` at the end of a
             name covers the rest of it. By default all installed ones, but none with an access file.
         allowed_hosts: Hosts that connectors may connect to, with any protocol, comma-separated. By
@@ -184,6 +192,7 @@ class WorkerSettings(ServiceSettings):
     plugin_home: str | None = None
     plugin_path: str = ""
     java_plugins: str | None = None
+    java_preferred: str = ""
     exactly_once_source_support: Literal["enabled", "preparing", "disabled"] | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
@@ -316,6 +325,10 @@ class WorkerSettings(ServiceSettings):
             class_patterns(self.java_plugins or "")
         except ValueError as error:
             raise ValueError(f"DROVER_JAVA_PLUGINS must list Java classes: {error}") from error
+        try:
+            class_patterns(self.java_preferred)
+        except ValueError as error:
+            raise ValueError(f"{PREFERRED_VARIABLE} must list Java classes: {error}") from error
         return self
 
     @model_validator(mode="after")
@@ -402,6 +415,7 @@ class WorkerSettings(ServiceSettings):
             plugin_home=self._plugin_home,
             plugin_path=",".join(map(str, split_plugin_path(self.plugin_path))),
             java_plugins=self._java_plugins,
+            java_preferred=self.java_preferred,
             converters=self.converters,
             config_providers=self.config_providers,
             log_level=self.log_level,

@@ -59,6 +59,7 @@ class PluginRegistry:
         *,
         place: str = "on this worker",
         find_other: Callable[[str, str], type[Connector] | None] = lambda _name, _version: None,
+        prefers_other: Callable[[str], bool] = lambda _name: False,
     ) -> None:
         """Read the names of the entry points; imports nothing.
 
@@ -68,9 +69,12 @@ class PluginRegistry:
             find_other: Finds a connector that is no Python class, by a name that no Python class
                 has, or that has a prefix, and the wanted version; raises an exception whose
                 message is for users.
+            prefers_other: Whether the connector with a name is such a one, although a Python class
+                has the name too.
         """
         self._place = place
         self._find_other = find_other
+        self._prefers_other = prefers_other
         found = find_entry_points() if find_entry_points else entry_points(group=GROUP)
         unique = {(each.name, each.value): each for each in found}
         self._entries = [_Entry(each) for _, each in sorted(unique.items())]
@@ -94,7 +98,7 @@ class PluginRegistry:
             PluginNotFoundError: No class has that name, or several have.
         """
         wanted = name.strip().replace(":", ".")
-        if ":" in name:
+        if ":" in name or self._prefers_other(wanted):
             other = self._other(name, version)
             if other is not None:
                 return other
@@ -133,6 +137,8 @@ class PluginRegistry:
     def built_in_module(self, name: str) -> str | None:
         """The module of the built-in connector that ``connector.class`` names; imports nothing."""
         wanted = name.strip().replace(":", ".")
+        if self._prefers_other(wanted):
+            return None
         found = {
             each.point.module
             for each in self._entries

@@ -66,7 +66,9 @@ def refuse_foreign(
                 f"or reset its offsets: {drover_command('connector stop', connector)}, "
                 f"{drover_command('connector offsets', connector, options=['--reset'])}, "
                 f"{drover_command('connector resume', connector)}. To resume at given offsets, "
-                "use -f FILE instead of --reset"
+                "use -f FILE instead of --reset. If the class of a Java plugin wrote them, it can "
+                "read them: put java: before the name in connector.class, or name the class in "
+                "DROVER_JAVA_PREFERRED of the workers"
             )
 
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from drover.errors import Violation
@@ -13,6 +13,9 @@ from drover.policy.client_settings import OverridePolicy
 
 #: The environment variable of engines with the classes that configs may name.
 ALLOWED_VARIABLE = "DROVER_JAVA_PLUGINS"
+#: The environment variable of engines with the connectors that run as Java plugins although Drover
+#: has them too.
+PREFERRED_VARIABLE = "DROVER_JAVA_PREFERRED"
 EVERY_CLASS, NO_CLASS = "*", ","
 _PATTERN = re.compile(r"\*|[\w$]+(?:\.[\w$]+)*(?:\.?\*)?")
 
@@ -60,13 +63,22 @@ def class_fault(name: str, environ: Mapping[str, str] = os.environ) -> str | Non
     Without the variable every class may be named: workers set it for their engines.
     """
     allowed = class_patterns(environ.get(ALLOWED_VARIABLE, EVERY_CLASS))
-    if any(fnmatchcase(name, each.replace("[", "[[]")) for each in allowed):
+    if _matches(name, allowed):
         return None
     listed = f" ({', '.join(allowed)})" if allowed else ""
     return (
         f"the Java class {name} is not allowed: the worker's {ALLOWED_VARIABLE}{listed} does not"
         " include it; the worker's operator can add the class to it"
     )
+
+
+def is_preferred(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a connector runs as a Java plugin although Drover has its full name too."""
+    return _matches(name, class_patterns(environ.get(PREFERRED_VARIABLE, "")))
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, each.replace("[", "[[]")) for each in patterns)
 
 
 def worker_catalogue(environ: Mapping[str, str] = os.environ) -> Catalogue:

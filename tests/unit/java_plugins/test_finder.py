@@ -6,8 +6,11 @@ import pytest
 
 from drover.connector.catalogue import PluginNotFoundError, PluginRegistry
 from drover.connector.settings import CONFIG_TEXTS
+from drover.connectors.java.connectors import JavaSource
 from drover.connectors.java.finder import find_connector
+from drover.connectors.postgres.source import PostgresCdcSource
 from drover.java_plugins import install
+from drover.java_plugins.allowed import is_preferred
 from tests.support.compiled_plugins import compiled, jar, source_code
 
 _NAME = "org.acme.Orders"
@@ -39,6 +42,25 @@ def test_a_config_names_a_class_and_its_version(
 ) -> None:
     config = {"connector.class": name, "connector.plugin.version": version}
     assert registry.find_of(config).version == found
+
+
+def test_a_preferred_connector_is_the_java_class_although_drover_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, name = "io.debezium.connector.postgresql", "PostgresConnector"
+    code = source_code(name).replace("package org.acme;", f"package {package};")
+    classes = compiled(tmp_path / "code", {f"{package}.{name}": code})
+    install.add(str(jar(tmp_path / "debezium.jar", classes)), tmp_path / "home", host=None)
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", str(tmp_path / "home"))
+    registry = PluginRegistry(find_other=find_connector, prefers_other=is_preferred)
+    config = {"connector.class": f"{package}.{name}"}
+    assert registry.find_of(config) is PostgresCdcSource
+    assert registry.built_in_module(f"{package}.{name}")
+    monkeypatch.setenv("DROVER_JAVA_PREFERRED", "org.acme.Orders, io.debezium.*")
+    assert issubclass(registry.find_of(config), JavaSource)
+    # the process that validates would start its JVM itself, without a limit
+    assert registry.built_in_module(f"{package}.{name}") is None
+    assert registry.find("PostgresCdcSource") is PostgresCdcSource
 
 
 def test_a_version_that_is_not_installed_is_named_with_those_that_are(

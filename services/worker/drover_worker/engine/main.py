@@ -20,6 +20,7 @@ from drover.connectors.java.step_finder import use_java_steps
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
+from drover.java_plugins.allowed import is_preferred
 from drover.log.storage import KafkaStorage
 from drover.policy.own_cluster import OWN_CLUSTER_VARIABLE
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
@@ -85,7 +86,9 @@ def run(
     engine = Engine(
         settings.limits,
         link.send,
-        PluginRegistry(find_other=partial(find_connector, in_engine=True)),
+        PluginRegistry(
+            find_other=partial(find_connector, in_engine=True), prefers_other=is_preferred
+        ),
         configs,
         validate,
         not_exactly_once=settings.source_limitation,

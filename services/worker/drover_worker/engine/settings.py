@@ -10,7 +10,12 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from drover.java_plugins.allowed import ALLOWED_VARIABLE, EVERY_CLASS, NO_CLASS
+from drover.java_plugins.allowed import (
+    ALLOWED_VARIABLE,
+    EVERY_CLASS,
+    NO_CLASS,
+    PREFERRED_VARIABLE,
+)
 from drover.java_plugins.places import HOME_VARIABLE, PATH_VARIABLE, REMOTE_VARIABLE
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
 from drover.policy.client_settings import POLICY_VARIABLE
@@ -142,6 +147,8 @@ class EngineSettings:
             comma-separated.
         plugin_home: The folder of installed Java plugins.
         plugin_path: Further folders with Java plugins, comma-separated.
+        java_preferred: Connectors that run as Java plugins although Drover has them too; as
+            java_plugins.
         java_plugins: Java classes that configs may name, comma-separated, with ``*`` at the end of
             a name for the rest of it.
         denied_files: Files and directories that connectors must not access, although they may be
@@ -170,6 +177,7 @@ class EngineSettings:
     plugin_home: str = ""
     plugin_path: str = ""
     java_plugins: str = EVERY_CLASS
+    java_preferred: str = ""
     denied_files: tuple[str, ...] = ()
     allowed_hosts: str | None = None
     client_override_policy: str = "allowlist"
@@ -193,6 +201,7 @@ class EngineSettings:
             HOME_VARIABLE: self.plugin_home,
             PATH_VARIABLE: self.plugin_path,
             ALLOWED_VARIABLE: self.java_plugins or NO_CLASS,
+            PREFERRED_VARIABLE: self.java_preferred or NO_CLASS,
             **({} if is_local_master(self.spark_master) else {REMOTE_VARIABLE: self.spark_master}),
             **hosts,
         }

@@ -38,6 +38,7 @@ from drover.connector.record_settings import with_worker_converters
 from drover.connectors.java.finder import find_connector
 from drover.connectors.java.step_finder import use_java_steps
 from drover.errors import Reason, UnavailableError
+from drover.java_plugins.allowed import is_preferred
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
@@ -123,7 +124,7 @@ class _Server:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._plugins = PluginRegistry(find_other=find_connector)
+        self._plugins = PluginRegistry(find_other=find_connector, prefers_other=is_preferred)
         use_java_steps(in_engine=False)
         #: By the descriptors of the processes.
         self._children: dict[int, _Child] = {}
