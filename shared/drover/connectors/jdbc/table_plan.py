@@ -34,6 +34,9 @@ _UNSEEN_WRITERS_MS = 5_000
 _LOWEST = datetime(1, 1, 2, tzinfo=UTC)
 _DATE_CHARS = len("2026-01-02")
 _SQLITE_TIME = f"{'[0-9]' * 4}-{'[0-9]' * 2}-{'[0-9]' * 2}*"
+#: The search for values of SQLite that are no times is a full scan: it pauses for so many times as
+#: long as it took.
+_SQLITE_PAUSES = 20
 _SQLITE_TIME_CHARS = len("2026-01-02 03:04:05.000000")
 #: The most rows of a repeated hour that are not read again when it is repeated.
 _REMEMBERED_MAX = 10_000
@@ -96,6 +99,7 @@ class TablePlanner:
         self._read_before: set[tuple[datetime, int]] = set()
         self._gap_delay_ms = gap_delay_ms
         self._now_s = now_s
+        self._sqlite_check_due_s = now_s()
         self._numbers: SettledNumbers | None = None
         #: All rows up to this number are visible.
         self._settled = self._number
@@ -329,11 +333,16 @@ class TablePlanner:
         columns = [self._relation.c[each] for each in self.source.timestamps]
         if self._address.kind != "sqlite" or not isinstance(columns[0].type, sa.DateTime):
             return
+        began_s = self._now_s()
+        if began_s < self._sqlite_check_due_s:
+            return
         found = columns[0] if len(columns) == 1 else sa.func.coalesce(*columns)
         value = sa.type_coerce(found, sa.String())
         is_other = sa.or_(sa.func.typeof(value) != "text", sa.not_(value.op("GLOB")(_SQLITE_TIME)))
         query = sa.select(value).where(value.is_not(None), is_other).limit(1)
         told = connection.execute(query).scalar()
+        ended_s = self._now_s()
+        self._sqlite_check_due_s = ended_s + _SQLITE_PAUSES * (ended_s - began_s)
         if told is not None:
             raise self._no_time(repr(told))
 
