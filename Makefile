@@ -77,7 +77,7 @@ PORT ?= 9092
 kafka: installed check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka
 	@$(BIN)/python -m tests.support.kafka --port '$(PORT)'
 
-JOBS ?= 2
+JOBS ?= 3
 test: setup ## lint, and every test but those of faults, in JOBS processes
 	@$(MAKE) --no-print-directory check-java
 	@$(MAKE) --no-print-directory -j2 static-checks all-tests

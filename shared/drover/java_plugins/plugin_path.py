@@ -1,12 +1,13 @@
 """Plugins in folders with the layout of Kafka Connect's ``plugin.path``, which are only read.
 
 Each folder and each jar directly in such a folder is a plugin. A scan takes seconds for a large
-plugin, so its result is kept in the plugin home until a jar changes.
+plugin, so its result is kept in the plugin home, and in memory, until a jar changes.
 """
 
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ from drover.java_plugins.values import Plugin, renamed
 from drover.private_files import SharedDirectoryError, private_directory, replace_private
 
 _KEPT_FOLDER = ".scanned"
+#: One scan at a time: several connectors start at once, and need the same plugins.
+_SCANNING = threading.Lock()
+#: The results in memory, with their fingerprints, by what they are about.
+_REMEMBERED: dict[str, tuple[str, Any]] = {}
+_REMEMBERED_MAX = 1_000
 _JAR_ENDS = (".jar", ".zip")
 
 
@@ -101,10 +107,21 @@ def _scanned(path: Path, name: str, home: Path | None) -> Plugin:
 
 def _kept(path: Path, what: str, home: Path | None, compute: Callable[[], Any]) -> Any:
     """A result about the jars below ``path``, computed if one of them has changed."""
-    if home is None or not home.is_dir():
-        return compute()
-    fingerprint = _fingerprint(path)
     key = hashlib.sha256(f"{what}:{path}".encode(errors="surrogateescape")).hexdigest()[:32]
+    with _SCANNING:
+        fingerprint = _fingerprint(path)
+        remembered = _REMEMBERED.get(key)
+        if remembered is not None and remembered[0] == fingerprint:
+            return remembered[1]
+        found = compute() if home is None else _stored(home, key, fingerprint, what, compute)
+        if len(_REMEMBERED) >= _REMEMBERED_MAX:
+            _REMEMBERED.clear()
+        _REMEMBERED[key] = (fingerprint, found)
+        return found
+
+
+def _stored(home: Path, key: str, fingerprint: str, what: str, compute: Callable[[], Any]) -> Any:
+    """A result from the plugin home; computed and stored there if it has none."""
     place = home / _KEPT_FOLDER / f"{key}.json"
     try:
         kept = read_document(place)
@@ -114,10 +131,11 @@ def _kept(path: Path, what: str, home: Path | None, compute: Callable[[], Any]) 
         pass
     found = compute()
     try:
+        private_directory(home)
         private_directory(place.parent)
         replace_private(place, json.dumps({"fingerprint": fingerprint, what: found}))
     except (OSError, SharedDirectoryError):
-        pass  # it is computed again at the next start
+        pass  # it is computed again by the next process
     return found
 
 

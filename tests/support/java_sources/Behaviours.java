@@ -35,6 +35,14 @@ public class Behaviours {
         }
     }
 
+    /** Notes whether the thread finds the plugin's classes, as libraries look for them. */
+    static void noteLoader(Map<String, String> settings, String mode) {
+        if (mode.equals("note loader")) {
+            ClassLoader own = Behaviours.class.getClassLoader();
+            note(settings, "loader " + (Thread.currentThread().getContextClassLoader() == own));
+        }
+    }
+
     static void hang() {
         while (true) {
             try {
@@ -173,6 +181,7 @@ public class Behaviours {
             settings = given;
             mode = given.get("mode");
             misbehave(mode, "start");
+            noteLoader(given, mode);
             if (mode.equals("measure")) {
                 measure();
             }
@@ -308,6 +317,7 @@ public class Behaviours {
             settings = given;
             mode = given.get("mode");
             misbehave(mode, "start");
+            noteLoader(given, mode);
             note(given, "start");
         }
 

@@ -139,6 +139,15 @@ def test_commit_is_called_when_all_polled_records_are_stored_and_acknowledged(
             assert acknowledged_count == polled_count
 
 
+@pytest.mark.parametrize("name", ["Source", "Sink"])
+def test_libraries_of_a_plugin_find_its_classes_by_the_loader_of_the_thread(
+    make: Make, tmp_path: Path, name: str
+) -> None:
+    task, context = make(name, "note loader")
+    task.start(context)
+    assert lines(tmp_path / "trace-0", "loader") == ["loader true"]
+
+
 # --- methods that do not return -------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from drover.java_plugins import plugin_path
 from drover.java_plugins.archives import ArchiveError
 from drover.java_plugins.catalogue import installed
 from drover.java_plugins.class_files import ClassFileError, read_class
@@ -158,6 +159,33 @@ def test_the_plugin_path_of_kafka_connect_is_read_as_it_is(classes: Path, tmp_pa
         assert "broken.jar is no zip archive" in broken
         assert "missing in DROVER_PLUGIN_PATH cannot be read" in missing
     assert sorted(one.rglob("*")) == before
+
+
+def test_plugins_of_the_path_are_scanned_once_though_nothing_was_ever_installed(
+    classes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, folder = tmp_path / "no" / "home", tmp_path / "plugins"
+    jar(folder / "acme" / "acme.jar", classes)
+    scans: list[Path] = []
+
+    def counted(path: Path, name: str, *, follow_links: bool) -> Plugin:
+        scans.append(path)
+        return scan(path, name, follow_links=follow_links)
+
+    monkeypatch.setattr(plugin_path, "scan", counted)
+    first = installed(home, (folder,))
+    assert installed(home, (folder,)) == first
+    plugin_path._REMEMBERED.clear()  # as another process
+    assert installed(home, (folder,)) == first
+    assert scans == [folder / "acme"]
+    assert (home.stat().st_mode & 0o777) == 0o700
+    jar(folder / "acme" / "more.jar", classes, text="new")
+    installed(home, (folder,))
+    assert len(scans) == 2
+    plugin_path._REMEMBERED.clear()
+    for _ in range(2):
+        installed(None, (folder,))
+    assert len(scans) == 3
 
 
 def test_the_folder_of_one_plugin_is_used_as_one(classes: Path, tmp_path: Path) -> None:

@@ -62,7 +62,10 @@ abstract class TaskRun implements TaskStatus.Listener {
 
     final void start() throws Exception {
         loop = plugins.within(of.loader(), this::makeLoop);
-        daemon(loop, "task " + of.id()).start();
+        // a plugin finds its classes by the loader of the thread, as in Kafka Connect
+        Thread thread = daemon(loop, "task " + of.id());
+        thread.setContextClassLoader(of.loader());
+        thread.start();
     }
 
     abstract TaskLoops.Loop makeLoop();
