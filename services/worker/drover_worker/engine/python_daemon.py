@@ -20,6 +20,7 @@ from drover_worker.engine.data_limit import limit_data
 
 _OF_BATCHES = (
     "pandas",  # pyspark imports it for every Arrow function
+    "drover.connector",
     "drover.dataplane.embedded",
     "drover.dataplane.kafka.reading",
     "drover.dataplane.kafka.staging",
