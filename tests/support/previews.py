@@ -22,7 +22,9 @@ def preview_tools(spark: Any, plane: Any) -> TaskTools:
 def previewed(kit: SinkKit | SourceKit, *, rows: int = 1_000) -> Preview:
     """The preview of the first rows of a kit's topics or source."""
     parse_config(kit.connector_class, kit.config).require_valid(kit.config["name"])
-    plugins = PluginRegistry(find_other=lambda _name, _version: kit.connector_class)
+    plugins = PluginRegistry(
+        find_other=lambda _name, _version: kit.connector_class, prefers_other=lambda _name: True
+    )
     return preview(
         plugins,
         preview_tools(kit.spark, EmbeddedPlane(kit._store)),

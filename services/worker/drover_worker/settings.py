@@ -121,8 +121,8 @@ class WorkerSettings(ServiceSettings):
         plugin_path: Further folders with Java plugins, comma-separated, in the form of Kafka
             Connect's ``plugin.path``; they are only read.
         java_preferred: Connectors that run as Java plugins although Drover has connectors with
-            their names, in the same form: those of a Kafka Connect cluster that is taken over with
-            its offsets.
+            their names, in the same form: for a Kafka Connect cluster that is taken over with its
+            offsets.
         java_plugins: Java classes that configs may name, comma-separated; ``*`` at the end of a
             name covers the rest of it. By default all installed ones, but none with an access file.
         allowed_hosts: Hosts that connectors may connect to, with any protocol, comma-separated. By

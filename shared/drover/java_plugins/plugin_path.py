@@ -21,7 +21,7 @@ from drover.private_files import SharedDirectoryError, private_directory, replac
 _KEPT_FOLDER = ".scanned"
 #: One scan at a time: several connectors start at once, and need the same plugins.
 _SCANNING = threading.Lock()
-#: The results in memory, with their fingerprints, by what they are about.
+#: The results in memory, with their fingerprints, by a digest of their kind and their path.
 _REMEMBERED: dict[str, tuple[str, Any]] = {}
 _REMEMBERED_MAX = 1_000
 _JAR_ENDS = (".jar", ".zip")

@@ -17,7 +17,7 @@ from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
 from drover.errors import Reason, UnavailableError
 from drover.java_plugins.catalogue import JavaClass, Kind
-from drover.java_plugins.host import CALL_LIMIT, HOSTS, Hosts, JavaHostError, Plugins
+from drover.java_plugins.host import CALL_LIMIT, HOSTS, Hosts, JavaHostError, Lease, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
 from drover_worker.engine.preview import PreviewRefusedError
 from tests.support import compiled_plugins
@@ -100,7 +100,10 @@ def test_records_of_a_java_source_are_json_with_schemas_by_default(
 
 
 def test_a_java_source_is_previewed_in_a_jvm_of_the_preview_if_its_config_permits_it(
-    source_kit: MakeSource, file_source: type[Connector], tmp_path: Path
+    source_kit: MakeSource,
+    file_source: type[Connector],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "in").write_text("one\ntwo\nthree\n")
     config = text(file=tmp_path / "in", topic="lines")
@@ -110,15 +113,20 @@ def test_a_java_source_is_previewed_in_a_jvm_of_the_preview_if_its_config_permit
     with pytest.raises(PreviewRefusedError, match=r"FileStreamSourceConnector .*java.preview=true"):
         previewed(refused)
     kit = source_kit(file_source, {"java.preview": "true"}, **config)
+    owners: list[str] = []
+
+    def use(plugins: Plugins, owner: str = "") -> Lease:
+        owners.append(owner)
+        return Hosts.use(HOSTS, plugins, owner)
+
+    monkeypatch.setattr(HOSTS, "use", use)
     found = previewed(kit, rows=2)
     assert [[each.value for each in row.records] for row in found.rows] == [
-        ["one", "one"],
-        ["two", "two"],
+        ['"one"', '"one"'],
+        ['"two"', '"two"'],
     ]
     assert not kit.committed
-    with HOSTS._lock:
-        owners = {owner for _, owner, _ in HOSTS._hosts}
-    assert {"", f"preview of {kit.config['name']}"} <= owners
+    assert set(owners) == {f"preview of {kit.config['name']}"}
 
 
 def test_a_java_sink_gets_records_in_order_and_commits(
