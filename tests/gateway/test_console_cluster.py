@@ -61,7 +61,7 @@ async def shown(console: ConsoleClient, path: str, *texts: str, times: int = 1) 
         found.append(await console.get(path))
         return all(found[-1].text.count(each) >= times for each in texts)
 
-    await wait_until_async(has_them)
+    await wait_until_async(has_them, describe=lambda: found[-1].text)
     return found[-1]
 
 
@@ -83,11 +83,12 @@ async def asked_about(
 async def test_the_workers_are_listed_with_what_they_use_and_run(
     cluster: WorkerCluster, console: ConsoleClient
 ) -> None:
-    page = await shown(console, "/ui/workers", "accepts work", f"{SCRIPT} task", times=2)
+    await shown(console, "/ui/workers", "accepts work", f"{SCRIPT} task", times=2)
+    # memory and CPU are known after a worker's first seconds
+    page = await shown(console, "/ui/workers", "MiB", " cores ")
     assert page.status == 200
     for worker in cluster.workers:
         assert f"{worker.address}" in page.text
-    assert "MiB" in page.text
     assert re.search(r"\d\.\d\d of \d+ cores (average of its|over the last)", page.text)
     assert "drover worker list" in page.text
     assert "img" not in page.tags
