@@ -83,7 +83,7 @@ def test_folders_of_a_plugin_path_are_listed_with_their_problems(
     assert out.splitlines()[1].split()[0] == "org.acme.Orders"
     assert "broken.jar is no zip archive" in error
     assert "none in DROVER_PLUGIN_PATH cannot be read" in error
-    assert not home.exists()
+    assert [each.name for each in home.iterdir()] == [".scanned"], "only the kept results"
 
 
 def test_the_commands_of_the_readme_bring_a_connector(

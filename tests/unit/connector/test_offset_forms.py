@@ -102,7 +102,9 @@ def test_what_to_do_is_told_and_no_value() -> None:
         "connector wrote them: a partition has protocol, table, its offset incrementing, but "
         "JdbcSource uses table with m, n or query. Give the connector another name, or reset its "
         "offsets: drover connector stop shop, drover connector offsets shop --reset, drover "
-        "connector resume shop. To resume at given offsets, use -f FILE instead of --reset"
+        "connector resume shop. To resume at given offsets, use -f FILE instead of --reset. If the "
+        "class of a Java plugin wrote them, it can read them: put java: before the name in "
+        "connector.class, or name the class in DROVER_JAVA_PREFERRED of the workers"
     )
 
 
