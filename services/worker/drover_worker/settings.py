@@ -17,6 +17,7 @@ from drover.config.providers import (
     make_provider,
 )
 from drover.java_plugins.allowed import (
+    ALLOWED_VARIABLE,
     EVERY_CLASS,
     NO_CLASS,
     PREFERRED_VARIABLE,
@@ -321,14 +322,12 @@ class WorkerSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _java_classes_named(self) -> "WorkerSettings":
-        try:
-            class_patterns(self.java_plugins or "")
-        except ValueError as error:
-            raise ValueError(f"DROVER_JAVA_PLUGINS must list Java classes: {error}") from error
-        try:
-            class_patterns(self.java_preferred)
-        except ValueError as error:
-            raise ValueError(f"{PREFERRED_VARIABLE} must list Java classes: {error}") from error
+        listed = {ALLOWED_VARIABLE: self.java_plugins, PREFERRED_VARIABLE: self.java_preferred}
+        for variable, text in listed.items():
+            try:
+                class_patterns(text or "")
+            except ValueError as error:
+                raise ValueError(f"{variable} must list Java classes: {error}") from error
         return self
 
     @model_validator(mode="after")

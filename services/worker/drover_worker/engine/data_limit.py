@@ -68,7 +68,8 @@ def end_without_memory() -> None:
 
 def unlimit_data() -> None:
     """Lift the limit, for a program that this process becomes."""
-    _set_limit(resource.RLIM_INFINITY)
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _limit_bytes() -> int | None:
@@ -80,9 +81,8 @@ def _limit_bytes() -> int | None:
 def _set_limit(limit_bytes: int) -> None:
     """Set the limit, at most to what the process may have."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    if most != resource.RLIM_INFINITY:
-        limit_bytes = most if limit_bytes == resource.RLIM_INFINITY else min(limit_bytes, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, most))
+    soft = limit_bytes if most == resource.RLIM_INFINITY else min(limit_bytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
 
 
 def _data_bytes() -> int:

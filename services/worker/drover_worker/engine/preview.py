@@ -97,6 +97,9 @@ def preview(
             batches = _topic_records(tools, parsed, row_count, answer.notes.append)
         else:
             assert issubclass(connector_class, SourceConnector)
+            refusal = connector_class.preview_refusal(parsed)
+            if refusal:
+                raise PreviewRefusedError(refusal)
             _show_source(showing, connector_class, config, tools, wait)
             return answer
         shown = showing.add(route, batches)
@@ -154,9 +157,6 @@ def _show_source(
     wait: Callable[[float], object],
 ) -> None:
     """Show the first records of the source's tasks, in the order of the tasks."""
-    refusal = connector_class.preview_refusal(task_config(connector_class, config, {}))
-    if refusal:
-        raise PreviewRefusedError(refusal)
     answer = showing.answer
     configs = _task_configs(connector_class, config)
     polled = configs[:_TASKS_MAX]
