@@ -248,7 +248,7 @@ class Checker:
                 lane.polled.add(span.start, span.end)
             case What.PUBLISHED | What.DEAD_LETTERED | What.DELIVERED:
                 self._took_effect(lane, event, span, number)
-            case What.REWOUND:
+            case What.REWOUND if not self._acts_late(event):
                 at = max(span.start, lane.committed)
                 lane.handled.cut(at)
                 lane.next = min(lane.next, at)

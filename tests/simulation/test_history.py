@@ -92,6 +92,17 @@ def test_a_batch_that_is_retried_after_a_rewind_skips_records() -> None:
     )
 
 
+def test_a_rewind_of_a_fenced_task_concerns_only_that_task() -> None:
+    history = [
+        claimed(OLD),
+        claimed(NEW),
+        Event(What.DELIVERED, "c", (Span("p", 0, 5),), 0, NEW),
+        Event(What.REWOUND, "c", (position("p", 3),), 0, OLD),
+        committed(5, NEW),
+    ]
+    assert not check(history)
+
+
 def test_a_sink_may_deliver_again_before_its_commit_only() -> None:
     delivered = Event(What.DELIVERED, "c", (Span("p", 0, 5),), 0, OLD)
     assert not check([delivered, delivered, committed(5)])
