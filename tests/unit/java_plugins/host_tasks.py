@@ -28,10 +28,18 @@ def class_of(plugin: Path, name: str) -> type[Connector]:
 
 
 def new_task(
-    plugin: Path, name: str, mode: str, folder: Path, number: int = 0, **settings: Any
+    plugin: Path,
+    name: str,
+    mode: str,
+    folder: Path,
+    number: int = 0,
+    *,
+    more_texts: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> tuple[Any, Any]:
-    """A task that is not started, and its context."""
+    """A task that is not started, and its context; ``more_texts`` are for the JVM."""
     texts = {
+        **(more_texts or {}),
         "name": f"{folder.name}-{number}",
         "connector.class": "x",
         "topics": "numbers",

@@ -139,6 +139,13 @@ def test_commit_is_called_when_all_polled_records_are_stored_and_acknowledged(
             assert acknowledged_count == polled_count
 
 
+def test_records_do_not_wait_in_the_jvm_for_a_transaction_of_drover(make: Make) -> None:
+    hour = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": "3600000"}
+    task, context = make("Source", "", more_texts=hour)
+    task.start(context)
+    assert rows(polled(task))
+
+
 @pytest.mark.parametrize("name", ["Source", "Sink"])
 def test_libraries_of_a_plugin_find_its_classes_by_the_loader_of_the_thread(
     make: Make, tmp_path: Path, name: str

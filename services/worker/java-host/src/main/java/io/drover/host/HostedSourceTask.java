@@ -3,6 +3,7 @@ package io.drover.host;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
+import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
@@ -14,25 +15,30 @@ import org.apache.kafka.connect.source.SourceTaskContext;
  * stored, the loop already polls the next one.
  */
 final class HostedSourceTask extends SourceTask {
-    /** How often a task that is never idle waits until all its records are durable, for commit(). */
-    private static final long COMMIT_NANOS = 2_000_000_000;
+    /** The shortest time after which a busy task waits until all its records are durable, for commit(). */
+    private static final long COMMIT_MS = 2_000;
 
     private final SourceTask plugin;
     private final BatchProducer producer;
     private final Phase phase;
     private final boolean acknowledges;
     private final boolean commits;
+    private final long commitNanos;
     private long committedNanos = System.nanoTime();
     /** The transaction that was committed last; null after its commit(). Used on the task's thread. */
     private Transaction current;
 
-    HostedSourceTask(SourceTask plugin, BatchProducer producer, Phase phase) {
+    HostedSourceTask(SourceTask plugin, BatchProducer producer, Phase phase, Map<String, String> config) {
         this.plugin = plugin;
         this.producer = producer;
         this.phase = phase;
         acknowledges = overrides("commitRecord", SourceRecord.class, RecordMetadata.class)
             || overrides("commitRecord", SourceRecord.class);
         commits = overrides("commit");
+        // with long transactions the wait is long: most of the time the task polls
+        long transactionMs = "interval".equalsIgnoreCase(config.getOrDefault("transaction.boundary", "").trim())
+            ? Long.parseLong(config.getOrDefault("transaction.boundary.interval.ms", "60000").trim()) : 0;
+        commitNanos = TimeUnit.MILLISECONDS.toNanos(Math.max(COMMIT_MS, 4 * transactionMs));
     }
 
     private boolean overrides(String method, Class<?>... parameters) {
@@ -101,7 +107,7 @@ final class HostedSourceTask extends SourceTask {
     }
 
     private boolean isCommitDue() {
-        return System.nanoTime() - committedNanos > COMMIT_NANOS;
+        return System.nanoTime() - committedNanos > commitNanos;
     }
 
     /** Passes on the acknowledgements of a transaction that is durable. */

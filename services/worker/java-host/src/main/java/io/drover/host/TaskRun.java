@@ -179,7 +179,7 @@ abstract class TaskRun implements TaskStatus.Listener {
         Source(PluginSet plugins, JsonNode request) throws Exception {
             super(plugins, request);
             offsets = new OffsetStore(request.get("offsets"), producer::addOffsets);
-            task = new HostedSourceTask((SourceTask) plugin, producer, phase);
+            task = new HostedSourceTask((SourceTask) plugin, producer, phase, of.connectorConfig());
             producer.onCommit = task::committed;
         }
 

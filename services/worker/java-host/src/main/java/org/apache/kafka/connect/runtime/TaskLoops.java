@@ -1,6 +1,7 @@
 package org.apache.kafka.connect.runtime;
 
 import io.drover.host.RoutedRecord;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -97,7 +98,10 @@ public final class TaskLoops {
     /** A source task's loop. */
     public Loop source(Of of, Task plugin, SourceTask task, Producer<byte[], byte[]> producer,
             OffsetBackingStore offsets, ErrorReporter<SourceRecord> reporter) {
-        SourceConnectorConfig config = new SourceConnectorConfig(plugins, of.connectorConfig(), false);
+        Map<String, String> given = new HashMap<>(of.connectorConfig());
+        // each poll is passed on at once: Drover's own transactions follow this setting
+        given.put("transaction.boundary", "poll");
+        SourceConnectorConfig config = new SourceConnectorConfig(plugins, given, false);
         Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config);
         ConnectorOffsetBackingStore store = ConnectorOffsetBackingStore.withOnlyWorkerStore(
             () -> LoggingContext.forTask(of.id()), offsets, "");
