@@ -58,6 +58,9 @@ PARTITIONER_KEYLESS = "partitioner.keyless"
 SPREAD = "spread"
 #: In the parsed config of a connector that needs it: the config as it was written.
 CONFIG_TEXTS = "drover.config.texts"
+JAVA_ISOLATION = "java.isolation"
+#: Values of ``JAVA_ISOLATION``.
+OF_PLUGIN, OF_TASK = "plugin", "task"
 AUTO_OFFSET_RESET = "consumer.override.auto.offset.reset"
 EARLIEST, LATEST, NONE = "earliest", "latest", "none"
 
@@ -156,6 +159,16 @@ _COMMON = ConfigDef(
         group="Batches",
         documentation="How long an idle task waits before it polls for new data.",
         validator=InRange(1, 3_600_000),
+    ),
+    ConfigKey(
+        JAVA_ISOLATION,
+        ConfigType.STRING,
+        default=OF_PLUGIN,
+        importance=Importance.LOW,
+        group="Java",
+        documentation="Which tasks share a JVM for their Java classes: all tasks of a plugin on a "
+        "worker (plugin), or none (task), so that a task which uses up its memory ends no other.",
+        validator=OneOf(OF_PLUGIN, OF_TASK),
     ),
 )
 

@@ -150,6 +150,33 @@ def test_the_end_of_the_jvm_fails_the_task_and_no_record(
     assert not kit.records("letters")
 
 
+def test_isolated_tasks_have_their_own_jvms_for_steps(
+    source_kit: MakeSource, tmp_path: Path
+) -> None:
+    file = lines(tmp_path / "in", "one")
+    config = {**NAMED, "value.converter": "JsonConverter"}
+    isolated = {**config, "java.isolation": "task"}
+    kits = [
+        source_kit(FileStreamSource, {**each, "name": topic}, file=file, topic=topic)
+        for topic, each in (("shared", config), ("own", isolated), ("other", isolated))
+    ]
+    for kit, topic in zip(kits, ("shared", "own", "other"), strict=True):
+        kit.run(until=lambda kit=kit, topic=topic: len(kit.records(f"{topic}-x")) >= 1)  # type: ignore[misc]
+    own = [each for (_, owner, _), each in HOSTS._hosts.items() if owner]
+    assert len(own) == 2
+    os.kill(own[0].host.process_id, signal.SIGKILL)
+    with file.open("a") as stream:
+        stream.write("two\n")
+    kits[0].run(until=lambda: len(kits[0].records("shared-x")) >= 2)
+    failed = []
+    for kit, topic in zip(kits[1:], ("own", "other"), strict=True):
+        try:
+            kit.run(until=lambda kit=kit, topic=topic: len(kit.records(f"{topic}-x")) >= 2)  # type: ignore[misc]
+        except TaskFailedError:
+            failed.append(topic)
+    assert len(failed) == 1
+
+
 def test_validation_configures_the_class_and_lists_versions(home: Path, tmp_path: Path) -> None:
     step_finder.use_java_steps(in_engine=False)
     good = {

@@ -3,11 +3,9 @@
 import json
 from collections.abc import Mapping
 
-from drover.connector import ConfigDef, ConfigKey, ConfigType, InRange, OneOf
+from drover.connector import ConfigDef, ConfigKey, ConfigType, InRange
 from drover.connector.settings import CONFIG_TEXTS
 
-ISOLATION = "java.isolation"
-OF_PLUGIN, OF_TASK = "plugin", "task"
 CALL_TIMEOUT_MS = "java.call.timeout.ms"
 POLL_TIMEOUT_MS = "java.poll.timeout.ms"
 PLUGIN_VERSION = "connector.plugin.version"
@@ -16,15 +14,6 @@ PREVIEW = "java.preview"
 TASK_LACKS = "java.task.lacks"
 
 JAVA_SETTINGS = ConfigDef(
-    ConfigKey(
-        ISOLATION,
-        ConfigType.STRING,
-        default=OF_PLUGIN,
-        group="Java",
-        documentation="Which tasks share a JVM: all tasks of the plugin on a worker (plugin), or "
-        "none (task), so that a task which uses up its memory ends no other.",
-        validator=OneOf(OF_PLUGIN, OF_TASK),
-    ),
     ConfigKey(
         CALL_TIMEOUT_MS,
         ConfigType.LONG,
@@ -69,10 +58,7 @@ SOURCE_SETTINGS = ConfigDef(
 __all__ = [
     "CALL_TIMEOUT_MS",
     "CONFIG_TEXTS",
-    "ISOLATION",
     "JAVA_SETTINGS",
-    "OF_PLUGIN",
-    "OF_TASK",
     "PLUGIN_VERSION",
     "POLL_TIMEOUT_MS",
     "PREVIEW",

@@ -196,6 +196,11 @@ class JavaStep(Configurable):
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._running: RunningStep | None = None
+        self._owner = ""
+
+    def belong_to(self, task: str) -> None:
+        """See Configurable: a JVM for the steps of this task."""
+        self._owner = task
 
     def running(self) -> RunningStep:
         """The step in the plugin's JVM, which it starts if there is none. Only on the driver.
@@ -212,7 +217,7 @@ class JavaStep(Configurable):
         java = self.java_class
         name = f"{java.name} ({java.plugin})"
         paths = () if is_kafkas(java) else (java.path,)
-        lease = HOSTS.use(Plugins(paths, java.plugin))
+        lease = HOSTS.use(Plugins(paths, java.plugin), self._owner)
         try:
             started = lease.host.call(
                 "start_step",

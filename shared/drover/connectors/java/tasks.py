@@ -28,6 +28,8 @@ from drover.connector.error_settings import RETRY_TIMEOUT
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
+    JAVA_ISOLATION,
+    OF_TASK,
     PARTITIONER_KEYLESS,
     SPREAD,
 )
@@ -37,8 +39,6 @@ from drover.connectors.java.places import plugins_of
 from drover.connectors.java.settings import (
     CALL_TIMEOUT_MS,
     CONFIG_TEXTS,
-    ISOLATION,
-    OF_TASK,
     POLL_TIMEOUT_MS,
     task_texts,
 )
@@ -128,7 +128,7 @@ class _Hosted:
     def _start(self, context: TaskContext, call: str, **arguments: Any) -> None:
         texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
         task = context.task
-        owner = str(task) if context.config[ISOLATION] == OF_TASK else ""
+        owner = str(task) if context.config[JAVA_ISOLATION] == OF_TASK else ""
         if context.is_preview:
             owner = preview_owner(task.connector)
         config = hosted_config(texts)

@@ -30,7 +30,7 @@ from drover.connector.record_settings import (
     with_defaults,
 )
 from drover.connector.replay_settings import Replay
-from drover.connector.settings import TOPIC_PARTITIONS, TOPICS
+from drover.connector.settings import JAVA_ISOLATION, OF_TASK, TOPIC_PARTITIONS, TOPICS
 from drover.connector.topic_settings import source_topic_creation, topic_creation_of
 from drover.convert.converter import Converter
 from drover.convert.json_converter import JsonConverter
@@ -138,6 +138,7 @@ class RecordPath:
         #: Keys and values for dead letters, by partition and offset, in dry runs.
         self.repairs: Mapping[tuple[int, int], Parts] = {}
         self._transforms = build_chain(config)
+        self._isolate(self._steps)
         #: By whether the records are structured. Each may hold a JVM until ``close``.
         self._found_converters: dict[bool, tuple[Converter, Converter, Converter]] = {}
         self._reports = PassReports(spark)
@@ -422,18 +423,30 @@ class RecordPath:
     def _converters(self, *, structured: bool) -> tuple[Converter, Converter, Converter]:
         """The converters of keys, values and headers."""
         if structured not in self._found_converters:
-            self._found_converters[structured] = (
+            found = (
                 converter_of(self._config, KEY_CONVERTER, structured=structured),
                 converter_of(self._config, VALUE_CONVERTER, structured=structured),
                 converter_of(self._config, HEADER_CONVERTER, structured=structured),
             )
+            self._isolate(found)
+            self._found_converters[structured] = found
         return self._found_converters[structured]
+
+    def _isolate(self, parts: Iterable[Configurable]) -> None:
+        """Give transforms and converters processes of their own, if the config wants it."""
+        if self._config[JAVA_ISOLATION] == OF_TASK:
+            for each in parts:
+                each.belong_to(str(self._task))
+
+    @property
+    def _steps(self) -> list[Configurable]:
+        """The transforms and predicates."""
+        return [part for each in self._transforms for part in each.parts]
 
     @property
     def holders(self) -> list[Configurable]:
         """The transforms and converters that hold something on the driver until ``close``."""
-        steps = [part for each in self._transforms for part in each.parts]
-        found = (*steps, *chain(*self._found_converters.values()))
+        found = (*self._steps, *chain(*self._found_converters.values()))
         return [each for each in found if type(each).close is not Configurable.close]
 
     def close(self) -> None:
