@@ -65,6 +65,12 @@ def test_the_end_of_a_run_that_is_over_is_not_logged(running: HerderDriver) -> N
     assert logged(running, events.TaskFailed(C0, over, TRACE), nobodys) == []
 
 
+def test_the_error_of_a_run_that_a_stop_interrupts_is_not_logged(running: HerderDriver) -> None:
+    run_id = run_of(running, C0)
+    running.remove("c")
+    assert logged(running, events.TaskFailed(C0, run_id, TRACE)) == []
+
+
 def test_a_long_trace_keeps_its_end(running: HerderDriver) -> None:
     trace = "x" * 100_000 + "ValueError: y"
     (line,) = logged(running, events.ConnectorFailed("c", run_of(running, "c"), trace))

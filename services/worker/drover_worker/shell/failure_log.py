@@ -5,6 +5,7 @@ import structlog
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.core import events
+from drover_worker.core.lifecycle.lifecycle import Phase
 from drover_worker.core.lifecycle.work import Work
 from drover_worker.shell.status_writer import shortened
 
@@ -72,7 +73,9 @@ class FailureLog:
 
     def _failed(self, what: str, key: StatusKey, run_id: int, trace: str) -> None:
         item = self._work.find(key)
-        if item is None or item.run_id != run_id or self._logged.get(key) == (run_id, trace):
+        if item is None or item.phase is Phase.STOPPING:
+            return  # what a stop interrupts is no failure
+        if item.run_id != run_id or self._logged.get(key) == (run_id, trace):
             return
         present = {each: known for each, known in self._logged.items() if self._work.find(each)}
         self._logged = {**present, key: (run_id, trace)}
