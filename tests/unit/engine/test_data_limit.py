@@ -81,6 +81,16 @@ def test_a_reserve_allows_the_report_while_the_plugin_still_holds_the_memory() -
     assert run(code) == (0, f"MemoryError\n{granted} {LIMIT_BYTES}\n{LIMIT_BYTES}\n")
 
 
+def test_a_hard_limit_within_the_reserve_is_no_change_by_a_plugin() -> None:
+    code = """
+    hard = limit() + (1 << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit(), hard))
+    data_limit.grant_reserve()
+    print(limit() == hard, data_limit.without_reserve()[0])
+    """
+    assert run(code) == (0, f"True {LIMIT_BYTES}\n")
+
+
 def test_a_thread_without_memory_ends_the_process_with_the_reason() -> None:
     code = """
     data_limit.end_without_memory()

@@ -47,7 +47,8 @@ def without_reserve() -> tuple[int, int]:
     """The soft and the hard limit of this process, as if no reserve were granted."""
     soft, most = resource.getrlimit(resource.RLIMIT_DATA)
     limit_bytes = _limit_bytes()
-    if limit_bytes is not None and soft == limit_bytes + RESERVE_BYTES:
+    # a hard limit may allow only a part of the reserve
+    if limit_bytes is not None and limit_bytes < soft <= limit_bytes + RESERVE_BYTES:
         return limit_bytes, most
     return soft, most
 
