@@ -15,6 +15,7 @@ import yaml
 from drover.rpc.settings import ProcessSettings, split_address
 from drover.security.certificates import is_for, read_certificate
 from drover.security.development_ca import files_of
+from drover_worker.engine.settings import default_class_archives
 
 ROOT = Path(__file__).parents[3]
 SERVICES = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
@@ -270,6 +271,13 @@ def test_a_process_runs_as_drover_and_is_told_to_stop(name: str) -> None:
     (command,) = re.findall(r"^CMD (.+)", text, re.MULTILINE)
     words = json.loads(command)  # a list: with a string, a shell would get the signal
     assert words[0] == "python" or words[2].startswith("exec python ")
+
+
+def test_the_image_of_workers_has_an_archive_of_classes_where_they_look_for_it() -> None:
+    text = (ROOT / "deploy/worker.Dockerfile").read_text(encoding="utf-8")
+    (folder,) = re.findall(r"drover_worker\.engine\.class_archive (\S+)$", text, re.MULTILINE)
+    assert folder == default_class_archives({"HOME": "/home/drover"})
+    assert text.index("USER drover") < text.index(folder)
 
 
 def test_without_being_told_a_service_the_image_says_what_it_lacks() -> None:

@@ -108,6 +108,10 @@ def check_usable(archive: Path) -> bool:
     return True
 
 
+def _is_written(archive: Path) -> bool:
+    return _expected_size(archive) is not None and archive.exists()
+
+
 def _expected_size(archive: Path) -> int | None:
     try:
         return int(archive.with_suffix(_SIZE_SUFFIX).read_text(encoding="ascii")[:20])
@@ -139,6 +143,8 @@ def write(archive: Path, settings: Mapping[str, str]) -> None:
         NoArchiveError: The folder cannot be written, or the JVM wrote no archive.
     """
     folder = archive.parent
+    if _is_written(archive):
+        return  # perhaps in an image, which is read-only
     try:
         private_directory(folder)
         with (folder / _LOCK).open("w") as lock:
@@ -146,7 +152,7 @@ def write(archive: Path, settings: Mapping[str, str]) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
-            if _expected_size(archive) is None or not archive.exists():
+            if not _is_written(archive):
                 with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as directory:
                     _remove_leftovers(folder, Path(directory))
                     unfinished = Path(directory) / archive.name
