@@ -17,7 +17,7 @@ from tests.support.java_cluster import (
     java_source,
     wait_until_no_hosts,
 )
-from tests.support.java_plugins import FILE_SOURCE
+from tests.support.java_plugins import FILE_SOURCE, STRING_CONVERTER
 from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 
@@ -107,16 +107,50 @@ async def test_kafkas_file_connectors_are_installed_validated_run_and_deleted(
     ):
         wanted = "".join(f"{each}\n" for each in lines)
         for out in (tmp_path / "java-out", tmp_path / "native-out"):
-            await wait_until_async(
-                partial(has_text, out, wanted),
-                timeout_s=BACK_TIMEOUT_S,
-                describe=f"all lines are in {out}",
-            )
+            await wait_for_text(out, wanted)
         assert 1 <= len(java_hosts(cluster)) <= 2, "the tasks of a plugin on a worker share a JVM"
         for name in ("java-source", "java-sink"):
             task = await cluster.wait_for_task(name)
             assert not task.HasField("failures"), task
     await wait_until_no_hosts(cluster)
+
+
+async def test_dead_letters_of_a_java_sink_are_replayed_through_it(
+    flowing: SharedCluster, tmp_path: Path
+) -> None:
+    await install_file_plugin(flowing.java_plugins)
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_text('{"n":1}\nno json\n{"n":2}\n')
+    sink = {
+        **java_sink(target, "java-mixed"),
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "java-mixed-dead",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    async with (
+        flowing.connector("java-mixed-source", java_source(source, "java-mixed")),
+        flowing.connector("java-mixed-sink", sink),
+    ):
+        await wait_for_text(target, "{n=1}\n{n=2}\n")
+        await flowing.client.patch_connector_config(
+            "java-mixed-sink", settings={"value.converter": STRING_CONVERTER}
+        )
+        replay = ("dlq", "replay", "java-mixed-sink", "--wait", str(int(BACK_TIMEOUT_S)))
+        done = await flowing.drover(*replay)
+        assert done.exit_code == 0, done
+        await wait_for_text(target, "{n=1}\n{n=2}\nno json\n")
+        again = await flowing.drover("dlq", "replay", "java-mixed-sink")
+        assert "no open dead letter is selected" in again.out
+
+
+async def wait_for_text(path: Path, text: str) -> None:
+    await wait_until_async(
+        partial(has_text, path, text),
+        timeout_s=BACK_TIMEOUT_S,
+        describe=lambda: path.read_text() if path.exists() else f"there is no {path}",
+    )
 
 
 def has_text(path: Path, text: str) -> bool:
