@@ -56,6 +56,11 @@ class Flow:
     async def start(self, kind: str, **more: Any) -> engine_pb2.EngineReport:
         return await self.engine.start_task(self._names[kind], **self.config(kind), **more)
 
+    async def start_both(self) -> None:
+        """Start the source and the sink."""
+        for kind in self._names:
+            assert (await self.start(kind)).HasField("done")
+
     def config(self, kind: str) -> dict[str, Any]:
         if kind == "source":
             return {"plugin": FILE_STREAM_SOURCE, "file": str(self.source), "topic": self.topic}

@@ -90,11 +90,6 @@ def flow(engine: Harness, kafka: Kafka, tmp_path: Path, topic_prefix: str) -> Fl
     return Flow(engine, kafka.bootstrap, tmp_path, topic_prefix)
 
 
-async def _start(flow: Flow) -> None:
-    for kind in ("source", "sink"):
-        assert (await flow.start(kind)).HasField("done")
-
-
 @pytest.mark.parametrize(
     ("name", "conf", "reason"),
     [
@@ -145,7 +140,7 @@ def _libraries(executor: psutil.Process) -> set[Path]:
 async def test_executors_with_only_the_archive_deliver_each_line_once(
     flow: Flow, spark_cluster: SparkCluster
 ) -> None:
-    await _start(flow)
+    await flow.start_both()
     flow.grow()
     await flow.wait_until_equal()
     libraries = _libraries(await _wait_for_executor(spark_cluster))
@@ -163,7 +158,7 @@ async def test_each_line_is_delivered_once_though_a_process_is_killed(
     flow: Flow, spark_cluster: SparkCluster, which: str
 ) -> None:
     executor = await _wait_for_executor(spark_cluster)
-    await _start(flow)
+    await flow.start_both()
     flow.grow()
     await flow.wait_until_equal()
     flow.grow()

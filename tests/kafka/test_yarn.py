@@ -74,15 +74,10 @@ async def _executor(yarn: YarnCluster) -> psutil.Process:
     return yarn.executors()[0]
 
 
-async def _start(flow: Flow) -> None:
-    for kind in ("source", "sink"):
-        assert (await flow.start(kind)).HasField("done")
-
-
 async def test_executors_in_containers_deliver_each_line_once(
     flow: Flow, yarn: YarnCluster
 ) -> None:
-    await _start(flow)
+    await flow.start_both()
     flow.grow()
     await flow.wait_until_equal()
     assert Path((await _executor(yarn)).cwd()).is_relative_to(yarn.work.resolve())
@@ -96,7 +91,7 @@ async def test_each_line_is_delivered_once_though_a_process_of_yarn_is_killed(
     flow: Flow, yarn: YarnCluster, which: str
 ) -> None:
     executor = await _executor(yarn)
-    await _start(flow)
+    await flow.start_both()
     flow.grow()
     await flow.wait_until_equal()
     flow.grow()

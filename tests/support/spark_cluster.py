@@ -4,9 +4,8 @@ They have an empty environment and other working directories, so executors have 
 Python.
 """
 
-import os
 import shutil
-import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -16,7 +15,7 @@ from drover.local.java_check import find_java
 from drover_worker.engine.spark_protection import SECRET, protection
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
-from tests.support.spark_processes import executors_below
+from tests.support.spark_processes import executors_below, process_apart
 
 #: In the log of a master that serves, also after its restart.
 _IS_MASTER = "I have been elected leader"
@@ -34,9 +33,9 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class SparkCluster:
-    """A master, and a worker with one core; stop it with ``close``."""
+    """A master, and a worker; stop it with ``close``."""
 
-    def __init__(self, directory: Path, *, secret: str) -> None:
+    def __init__(self, directory: Path, *, secret: str, cores: int = 1) -> None:
         master_port, master_ui, worker_port, worker_ui = free_ports(4)
         self.master_url = f"spark://{HOST}:{master_port}"
         directory.mkdir(parents=True, exist_ok=True)
@@ -63,27 +62,26 @@ class SparkCluster:
             directory / "worker",
             "org.apache.spark.deploy.worker.Worker",
             *common,
-            *("--cores", "1", "--memory", "1g", "--work-dir", str(self.work)),
+            *("--cores", str(cores), "--memory", "2g", "--work-dir", str(self.work)),
             *("--port", str(worker_port), "--webui-port", str(worker_ui), self.master_url),
         )
 
     def _process(self, directory: Path, spark_class: str, *arguments: str) -> ChildProcess:
-        directory.mkdir()
-        (directory / "log4j2.properties").write_text(_LOG4J)
-        # the interpreter without the packages of its virtual environment
-        pythons = Path(os.path.realpath(sys.executable)).parent
+        program = str(Path(_find_spark_home()) / "bin" / "spark-class")
         environment = {
-            "PATH": f"{pythons}:/usr/bin:/bin",
-            "JAVA_HOME": str(find_java().path.resolve().parents[1]),
             "SPARK_CONF_DIR": str(directory),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
         }
-        command = [shutil.which("env") or "env", "-i", "-C", str(directory)]
-        command += [f"{name}={value}" for name, value in environment.items()]
-        command += [str(Path(_find_spark_home()) / "bin" / "spark-class"), spark_class, *arguments]
-        return ChildProcess(directory.name, command, log_path=directory / "log")
+        made = process_apart(
+            directory,
+            [program, spark_class, *arguments],
+            java=find_java().path,
+            environment=environment,
+        )
+        (directory / "log4j2.properties").write_text(_LOG4J)
+        return made
 
     def start(self) -> None:
         """Start both processes."""
@@ -99,6 +97,14 @@ class SparkCluster:
         """Start the worker, and wait until the master has it."""
         seen = self.worker.log().count(_IS_REGISTERED)
         self.worker.start(ready=lambda: self.worker.log().count(_IS_REGISTERED) > seen)
+
+    @property
+    def services(self) -> Mapping[str, tuple[ChildProcess, Callable[[], None]]]:
+        """Its processes, and what starts each."""
+        return {
+            "worker": (self.worker, self.start_worker),
+            "master": (self.master, self.start_master),
+        }
 
     def executors(self) -> list[psutil.Process]:
         """The executors of the worker."""

@@ -1,9 +1,7 @@
 """YARN on loopback: a resource manager and a node, whose processes know nothing of Drover."""
 
-import os
 import shutil
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -12,7 +10,7 @@ from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.maven import Wanted, java_and_jars, version_in
 from tests.support.repository import REPOSITORY
-from tests.support.spark_processes import executors_below
+from tests.support.spark_processes import executors_below, process_apart
 
 _POM = Path(__file__).with_name("hadoop_pom.xml")
 _CACHE = REPOSITORY / ".hadoop"
@@ -99,19 +97,12 @@ class YarnCluster:
         (self.conf / f"{name}.xml").write_text(text)
 
     def _process(self, directory: Path, name: str, main: str) -> ChildProcess:
-        folder = directory / name
-        folder.mkdir()
-        # the interpreter without the packages of its virtual environment
-        pythons = Path(os.path.realpath(sys.executable)).parent
-        environment = {
-            "PATH": f"{pythons}:/usr/bin:/bin",
-            "JAVA_HOME": str(self._java.resolve().parents[1]),
-            "HADOOP_CONF_DIR": str(self.conf),
-        }
-        command = [shutil.which("env") or "env", "-i", "-C", str(folder)]
-        command += [f"{name}={value}" for name, value in environment.items()]
-        command += [str(self._java), *_JAVA_OPTIONS, "-cp", f"{self.conf}:{self._jars}/*", main]
-        return ChildProcess(f"yarn-{name}", command, log_path=folder / "log")
+        return process_apart(
+            directory / name,
+            [str(self._java), *_JAVA_OPTIONS, "-cp", f"{self.conf}:{self._jars}/*", main],
+            java=self._java,
+            environment={"HADOOP_CONF_DIR": str(self.conf)},
+        )
 
     def start(self) -> None:
         """Start both processes."""
@@ -127,6 +118,14 @@ class YarnCluster:
         """Start the node manager, and wait until the resource manager has it."""
         seen = self.node.log().count(_IS_REGISTERED)
         self.node.start(ready=lambda: self.node.log().count(_IS_REGISTERED) > seen)
+
+    @property
+    def services(self) -> Mapping[str, tuple[ChildProcess, Callable[[], None]]]:
+        """Its processes, and what starts each."""
+        return {
+            "node": (self.node, self.start_node),
+            "manager": (self.manager, self.start_manager),
+        }
 
     def executors(self) -> list[psutil.Process]:
         """The executors of the node."""
