@@ -16,6 +16,7 @@ from bench import (
     gateway,
     hand_over,
     heartbeats,
+    java,
     joins,
     kafka_connectors,
     kafka_copy,
@@ -30,6 +31,7 @@ from bench import (
     rolling_restart,
     rows_job,
     small_tasks,
+    spark_cluster,
     status_writes,
 )
 from bench.figure import Figure
@@ -66,6 +68,8 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "memory-growth": memory.growth_figures,
     "databases": connectors.figures,
     "postgres-kafka": postgres_kafka.figures,
+    "java": java.figures,
+    "spark-cluster": spark_cluster.figures,
     "lake-upserts": lake_upserts.figures,
     "postgres-to-parquet": postgres_to_parquet.figures,
 }

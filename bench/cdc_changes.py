@@ -27,7 +27,7 @@ from bench.databases import (
     read_records,
 )
 from bench.figure import Figure
-from bench.rounds import Round, Watch, figures_of
+from bench.rounds import FIVE_TIMES, Round, Watch, figures_of
 from bench.running import in_turn
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.debezium import POSTGRES_SOURCE
@@ -166,7 +166,12 @@ def _config(postgres: Postgres, prefix: str) -> dict[str, str]:
 
 
 async def measure(
-    stage: Stage, *, change_count: int = ROW_COUNT, rounds: int = ROUNDS
+    stage: Stage,
+    *,
+    change_count: int = ROW_COUNT,
+    rounds: int = ROUNDS,
+    name: str = "cdc_changes",
+    limit: str = FIVE_TIMES,
 ) -> Sequence[Figure]:
     """All read the same changes, one after the other."""
     changes = Changes(stage.postgres, change_count)
@@ -191,7 +196,7 @@ async def measure(
         for capture in captures.values():
             await capture.close()
     peer = f"Debezium {stage.debezium.postgres_version} in Kafka Connect, same database and broker"
-    return [*figures_of("cdc_changes", "changes", done, peer)]
+    return [*figures_of(name, "changes", done, stage.peers(peer), limit)]
 
 
 def _capture(stage: Stage, who: Contestant, change_count: int) -> Capture:

@@ -12,9 +12,11 @@ from drover.local.process import descendants
 
 #: The first entry whose text occurs in the command line names the kind.
 _KINDS = (
+    ("io.drover.host.Main", "Java plugins"),
     ("ConnectDistributed", "Kafka Connect"),
     ("kafka.Kafka", "broker"),
     ("pyspark-shell", "Spark's JVM"),
+    ("CoarseGrainedExecutorBackend", "executors"),
     ("engine.python_daemon", "Python workers"),
     ("drover_worker.engine", "engine"),
     ("drover_worker", "herder"),

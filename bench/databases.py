@@ -73,6 +73,11 @@ class Contestant:
         return self.key == LARGE
 
     @property
+    def settings(self) -> str:
+        """Which settings of Debezium it has."""
+        return "with larger batches" if self.has_large_batches else "with its defaults"
+
+    @property
     def name(self) -> str:
         """The name in error messages."""
         return f"{self.side.name} ({self.key})"
@@ -100,6 +105,10 @@ class Stage(Servers):
         """The contestants in the order of the figures."""
         sides = {DROVER: self.drover, LARGE: self.connect, DEFAULTS: self.connect}
         return tuple(Contestant(key, side) for key, side in sides.items())
+
+    def peers(self, what: str) -> Sequence[str]:
+        """What describes the contestants after Drover; ``what`` is the connector."""
+        return [f"{what}, {each.settings}" for each in self.contestants[1:]]
 
 
 @asynccontextmanager

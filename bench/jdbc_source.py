@@ -110,4 +110,4 @@ async def measure(
 
     done = await in_turn(stage.contestants, run, rounds=rounds)
     peer = f"the snapshot of Debezium {stage.debezium.postgres_version} in Kafka Connect"
-    return [*figures_of("jdbc_source", "rows", done, peer)]
+    return [*figures_of("jdbc_source", "rows", done, stage.peers(peer))]

@@ -46,11 +46,18 @@ class Job:
     source: Mapping[str, str] = field(default_factory=dict)
     sink: Mapping[str, str] = field(default_factory=dict)
     line_count: int = LINE_COUNT
+    #: The number of copies of the file at the same time.
+    copy_count: int = 1
     rounds: int = ROUNDS
     #: Whether the first round is a warm-up.
     warms_up: bool = True
     #: Whether Kafka Connect's source is exactly once as well.
     peer_exactly_once: bool = False
+
+    @property
+    def all_lines(self) -> int:
+        """The number of lines of all copies."""
+        return self.line_count * self.copy_count
 
 
 TEXT = Job("kafka_file_copy", "file -> topic -> file", "ratio >= 2")
@@ -85,22 +92,36 @@ JSON = Job(
 )
 
 
-async def copy_seconds(side: Side, job: Job, topic: str, source: Path, target: Path) -> float:
-    """Seconds from the connectors' creation until the last byte is in ``target``; the topic exists.
+async def copy_seconds(side: Side, job: Job, source: Path, targets: Mapping[str, Path]) -> float:
+    """Seconds from the connectors' creation until the last byte is in the last target.
+
+    Args:
+        side: Who copies.
+        job: The connectors' settings.
+        source: The file.
+        targets: Its copies by topic; the topics exist.
 
     Raises:
-        TimeoutError: The copy is not complete in time.
-        AssertionError: ``target`` differs from ``source``.
+        TimeoutError: The copies are not complete in time.
+        AssertionError: A target differs from ``source``.
     """
     size = source.stat().st_size
     started_s = time.monotonic()
-    async with created_copy(
-        side, topic, source, target, source_settings=job.source, sink_settings=job.sink
-    ):
+    async with AsyncExitStack() as stack:
+        for topic, target in targets.items():
+            await stack.enter_async_context(
+                created_copy(
+                    side, topic, source, target, source_settings=job.source, sink_settings=job.sink
+                )
+            )
         arrived_s = await wait_for(
-            lambda: size_of(target) >= size, timeout_s=TIMEOUT_S, what=f"{target} by {side.name}"
+            lambda: all(size_of(each) >= size for each in targets.values()),
+            timeout_s=TIMEOUT_S,
+            what=f"{len(targets)} copies of {source} by {side.name}",
         )
-        assert sha256_of(target) == sha256_of(source), f"{side.name} made another file of {source}"
+        wanted = sha256_of(source)
+        for each in targets.values():
+            assert sha256_of(each) == wanted, f"{side.name} made another file of {source}"
     return arrived_s - started_s
 
 
@@ -124,38 +145,50 @@ class Rounds:
 
 
 async def in_turn(
-    sides: Sequence[Side], job: Job, bootstrap: str, source: Path
+    sides: Sequence[Side], job: Job, bootstrap: str, source: Path, *, prefix: str = ""
 ) -> Sequence[Rounds]:
-    """Run both sides alternately; returns the rounds of each."""
+    """Run the sides alternately; returns the rounds of each. ``prefix`` is that of the topics."""
     done = [Rounds() for _ in sides]
     for number in range(0 if job.warms_up else 1, job.rounds + 1):
         for index, side in enumerate(sides):
-            topic = f"{job.figure}-{index}-{number}"
-            await asyncio.to_thread(create_topic, bootstrap, topic)
-            target = source.parent / f"{topic}.txt"
+            topics = [
+                f"{prefix}{job.figure}-{index}-{number}-{copy}" for copy in range(job.copy_count)
+            ]
+            for topic in topics:
+                await asyncio.to_thread(create_topic, bootstrap, topic)
+            targets = {topic: source.parent / f"{topic}.txt" for topic in topics}
             times = CpuTimes()
-            seconds = await copy_seconds(side, job, topic, source, target)
-            target.unlink()
+            seconds = await copy_seconds(side, job, source, targets)
+            for target in targets.values():
+                target.unlink()
             if number:
-                done[index].add(job.line_count / seconds, times.by_kind())
+                done[index].add(job.all_lines / seconds, times.by_kind())
     return done
 
 
 async def measure(jars: KafkaJars, bootstrap: str, folder: Path, job: Job) -> Sequence[Figure]:
-    """Measure both; each side is idle while the other works."""
-    source = folder / "lines.txt"
-    write_lines(source, job.line_count)
+    """Measure both sides on clusters of their own."""
     async with AsyncExitStack() as stack:
         drover = await stack.enter_async_context(drover_side(bootstrap, folder / "drover"))
         connect = await stack.enter_async_context(
             connect_side(jars, bootstrap, folder / "connect", exactly_once=job.peer_exactly_once)
         )
-        ours, theirs = await in_turn([drover, connect], job, bootstrap, source)
-    peer = f"Kafka Connect {jars.version} on the same broker"
+        peer = f"Kafka Connect {jars.version} on the same broker"
+        return await compared([drover, connect], job, bootstrap, folder, peer)
+
+
+async def compared(
+    sides: Sequence[Side], job: Job, bootstrap: str, folder: Path, peer: str
+) -> Sequence[Figure]:
+    """Measure two sides, Drover first; each is idle while the other works."""
+    source = folder / f"{job.figure}.txt"
+    write_lines(source, job.line_count)
+    ours, theirs = await in_turn(sides, job, bootstrap, source)
+    source.unlink()
     rate = Figure(
         job.figure,
         statistics.median(ours.lines_per_s),
-        f"lines/s ({job.line_count} lines, {job.way})",
+        f"lines/s ({job.all_lines} lines, {job.way})",
         peer=peer,
         peer_value=statistics.median(theirs.lines_per_s),
         limit=job.limit,
@@ -170,14 +203,14 @@ def _cpu_figures(job: Job, ours: Rounds, theirs: Rounds, peer: str) -> Iterator[
     own = sorted(ours.cpu_s.keys() - {_PEER}, key=lambda kind: -ours.cpu_s[kind])
     yield Figure(
         f"{job.figure}_cpu",
-        sum(ours.cpu_us(kind, job.line_count) for kind in own),
+        sum(ours.cpu_us(kind, job.all_lines) for kind in own),
         f"{unit}, with the broker's",
         peer=peer,
-        peer_value=sum(theirs.cpu_us(kind, job.line_count) for kind in (_PEER, _BROKER)),
+        peer_value=sum(theirs.cpu_us(kind, job.all_lines) for kind in (_PEER, _BROKER)),
     )
     for kind in own:
-        value = ours.cpu_us(kind, job.line_count)
-        theirs_us = theirs.cpu_us(kind, job.line_count) if kind == _BROKER else None
+        value = ours.cpu_us(kind, job.all_lines)
+        theirs_us = theirs.cpu_us(kind, job.all_lines) if kind == _BROKER else None
         yield Figure(f"{job.figure}_cpu", value, f"{unit}: {kind}", peer, theirs_us)
 
 

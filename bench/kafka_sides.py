@@ -216,12 +216,19 @@ def figures_on_broker(
 
 @asynccontextmanager
 async def drover_side(
-    bootstrap: str, directory: Path, *, workers: int = 1
+    bootstrap: str, directory: Path, *, workers: int = 1, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[StoppableSide]:
-    """A Drover cluster; its workers are members and their engines are warm."""
+    """A Drover cluster; its workers are members and their engines are warm.
+
+    Args:
+        bootstrap: The broker.
+        directory: A folder that does not exist.
+        workers: How many.
+        env: Further variables of the services.
+    """
     directory.mkdir()
     options = ConnectOptions.named("bench-drover", exactly_once_source="enabled")
-    async with drover_on_kafka(bootstrap, options, directory, workers=workers) as cluster:
+    async with drover_on_kafka(bootstrap, options, directory, workers=workers, env=env) as cluster:
         await cluster.wait_until_members()
         async with cluster.client() as client:
             yield DroverSide(client)

@@ -9,9 +9,17 @@ from dataclasses import dataclass, field
 from bench.cpu_time import CpuTimes
 from bench.figure import Figure
 
-_LIMIT = "ratio >= 5"
+#: The limit of rates beside Debezium.
+FIVE_TIMES = "ratio >= 5"
 #: Kinds of processes, see cpu_time.
-DROVERS_KINDS = ("Python workers", "engine", "herder", "Spark's JVM", "other services")
+DROVERS_KINDS = (
+    "Python workers",
+    "engine",
+    "herder",
+    "Spark's JVM",
+    "Java plugins",
+    "other services",
+)
 SHARED_KINDS = ("broker", "PostgreSQL")
 _PEERS_ALONE = ("Kafka Connect",)
 
@@ -67,18 +75,32 @@ class Watch:
 
 
 def figures_of(
-    name: str, unit: str, rounds: Sequence[Sequence[Round]], peer: str
+    name: str,
+    unit: str,
+    rounds: Sequence[Sequence[Round]],
+    peers: Sequence[str],
+    limit: str = FIVE_TIMES,
 ) -> Iterator[Figure]:
     """The figures of a comparison with each peer: overall rate, flow rate, start and CPU.
 
-    ``rounds`` holds each contestant's rounds, Drover's first; ``unit`` names the records.
+    Args:
+        name: The name of the rate's figure.
+        unit: Names the records.
+        rounds: Each contestant's rounds, Drover's first.
+        peers: Describe the other contestants.
+        limit: The limit of the rates.
     """
     ours, *others = rounds
     count = ours[0].count
-    peers = [f"{peer}, {how}" for how in ("with larger batches", "with its defaults")]
     for each, theirs in zip(peers, others, strict=True):
         yield _figure(
-            name, lambda done: done.per_s, f"{unit}/s ({count}, start and all)", ours, each, theirs
+            name,
+            lambda done: done.per_s,
+            f"{unit}/s ({count}, start and all)",
+            ours,
+            each,
+            theirs,
+            limit,
         )
         yield _figure(
             f"{name}_flowing",
@@ -87,6 +109,7 @@ def figures_of(
             ours,
             each,
             theirs,
+            limit,
         )
     for each, theirs in zip(peers, others, strict=True):
         yield _figure(
@@ -96,11 +119,13 @@ def figures_of(
             ours,
             each,
             theirs,
-            limit="",
+            "",
         )
         yield from _cpu_figures(f"{name}_cpu", unit, ours, each, theirs)
     for kind in DROVERS_KINDS:
-        yield Figure(f"{name}_cpu", cpu_us(ours, (kind,)), f"us of CPU for one of {unit}: {kind}")
+        taken_us = cpu_us(ours, (kind,))
+        if taken_us:
+            yield Figure(f"{name}_cpu", taken_us, f"us of CPU for one of {unit}: {kind}")
 
 
 def _figure(
@@ -110,7 +135,7 @@ def _figure(
     ours: Sequence[Round],
     peer: str,
     theirs: Sequence[Round],
-    limit: str = _LIMIT,
+    limit: str,
 ) -> Figure:
     samples = [value(each) for each in ours]
     return Figure(

@@ -21,7 +21,7 @@ from bench.databases import (
     arrived_s,
 )
 from bench.figure import Figure
-from bench.rounds import Round, Watch, figures_of
+from bench.rounds import FIVE_TIMES, Round, Watch, figures_of
 from bench.running import in_turn
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.kafka.debezium import JDBC_SINK
@@ -116,15 +116,27 @@ async def measure(
     stage: Stage, *, record_count: int = ROW_COUNT, rounds: int = ROUNDS
 ) -> Sequence[Figure]:
     """Both figures, of the same topic."""
-    await asyncio.to_thread(create_topic, stage.bootstrap, TOPIC)
-    await asyncio.to_thread(produce, stage.bootstrap, TOPIC, records(record_count), settings=_MANY)
+    await fill_topic(stage.bootstrap, record_count)
     return [
         *await upserts(stage, record_count=record_count, rounds=rounds),
         await parquet(stage, record_count=record_count, rounds=rounds),
     ]
 
 
-async def upserts(stage: Stage, *, record_count: int, rounds: int) -> Sequence[Figure]:
+async def fill_topic(bootstrap: str, record_count: int) -> None:
+    """Create the topic with so many records."""
+    await asyncio.to_thread(create_topic, bootstrap, TOPIC)
+    await asyncio.to_thread(produce, bootstrap, TOPIC, records(record_count), settings=_MANY)
+
+
+async def upserts(
+    stage: Stage,
+    *,
+    record_count: int,
+    rounds: int,
+    name: str = "jdbc_upserts",
+    limit: str = FIVE_TIMES,
+) -> Sequence[Figure]:
     """Each round writes to a new table, created beforehand."""
 
     async def run(who: Contestant, number: int) -> Round:
@@ -162,7 +174,7 @@ async def upserts(stage: Stage, *, record_count: int, rounds: int) -> Sequence[F
 
     done = await in_turn(stage.contestants, run, rounds=rounds)
     peer = f"the JDBC sink of Debezium {stage.debezium.jdbc_version} in Kafka Connect"
-    return [*figures_of("jdbc_upserts", "records", done, peer)]
+    return [*figures_of(name, "records", done, stage.peers(peer), limit)]
 
 
 def one(connection: "psycopg.Connection[tuple[object, ...]]", query: str) -> int | None:

@@ -72,7 +72,7 @@ def test_figures_have_both_peers_and_what_each_took() -> None:
     ours = Round(100, 1.0, 20, 2.0, {"engine": 1e-4, "broker": 2e-4, "Kafka Connect": 9.0})
     large = Round(100, 2.0, 20, 4.0, {"Kafka Connect": 3e-4, "PostgreSQL": 1e-4, "engine": 9.0})
     plain = Round(100, 2.0, 20, 8.0, {"Kafka Connect": 6e-4})
-    figures = [*figures_of("copy", "rows", [[ours], [large], [plain]], "the peer")]
+    figures = [*figures_of("copy", "rows", [[ours], [large], [plain]], ["large", "plain"])]
     found = [
         (each.figure, each.peer_value and each.value / each.peer_value)
         for each in figures

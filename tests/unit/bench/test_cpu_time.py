@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
         ("java -cp x kafka.Kafka server.properties", "broker"),
         ("java org.apache.kafka.connect.cli.ConnectDistributed x", "Kafka Connect"),
         ("java org.apache.spark.deploy.SparkSubmit pyspark-shell", "Spark's JVM"),
+        ("java -Xmx512m io.drover.host.Main serve /tmp/jh-1/socket", "Java plugins"),
         ("python -m drover_worker.engine.python_daemon pyspark.worker", "Python workers"),
         ("python -m drover_worker.engine", "engine"),
         ("python -m drover_worker", "herder"),
