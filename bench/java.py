@@ -152,9 +152,14 @@ async def measure(stage: JavaStage, jars: KafkaJars) -> AsyncIterator[Figure]:
     sides = [stage.drover, stage.connect]
     peer = f"Kafka Connect {jars.version} on the same broker, at least once"
     yield await first_task(stage)
+    # keeps the plugin's JVM running between the rounds, as Kafka Connect's runs
+    idle = stage.folder / "idle.txt"
+    idle.touch()
+    await stage.drover.create("idle", {**source_config("idle", idle), **_CONNECTORS["source"]})
     for job in (FILE, FILES):
         for figure in await compared(sides, job, stage.bootstrap, stage.folder, peer):
             yield figure
+    await stage.drover.delete("idle")
     for figure in await cdc_changes.measure(
         stage,
         change_count=CHANGE_COUNT,
