@@ -1,4 +1,4 @@
-"""The settings of Java classes, asked for once and kept beside the catalogue."""
+"""The settings of Java classes, asked for once and kept in the plugin home."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from drover.java_plugins.describe import (
     to_document,
 )
 from drover.java_plugins.documents import read_document
+from drover.java_plugins.plugin_path import keep, kept
 from drover.java_plugins.values import JavaClass, JavaPluginError
 from drover.private_files import replace_private
 
@@ -21,9 +22,9 @@ SETTINGS_FILE = "settings.json"
 
 
 def settings_of(java_class: JavaClass, host: JavaHost, home: Path | None) -> Description:
-    """The settings of a class. Runs code of its plugin, unless the plugin's folder has the answer.
+    """The settings of a class. Runs code of its plugin, unless the plugin home has the answer.
 
-    The answer for a plugin in the plugin home is kept there; a failure is not.
+    An answer is kept until the plugin's jars change; a failure is not.
 
     Args:
         java_class: The class.
@@ -33,17 +34,28 @@ def settings_of(java_class: JavaClass, host: JavaHost, home: Path | None) -> Des
     Raises:
         JavaPluginError: The class failed; the message has the phase and the remedy.
     """
-    kept = _kept_file(java_class, home)
-    answers = _read(kept) if kept is not None else {}
-    if java_class.name in answers:
+    if home is None:
+        return _asked(java_class, host)
+    file = _kept_file(java_class, home)
+    answers = _read(file) if file is not None else {}
+    what = f"settings of {java_class.name}"
+    answer = answers.get(java_class.name) if file else kept(java_class.path, what, home)
+    if answer is not None:
         with suppress(KeyError, TypeError, ValueError, AttributeError):
-            return from_document(answers[java_class.name])
+            return from_document(answer)
+    found = _asked(java_class, host)
+    if file is None:
+        keep(java_class.path, what, home, to_document(found))
+    else:
+        with suppress(OSError):  # asked again the next time
+            write_settings(file, [found], answers)
+    return found
+
+
+def _asked(java_class: JavaClass, host: JavaHost) -> Description:
     found = describe(host, java_class.path, [java_class.name])[java_class.name]
     if isinstance(found, JavaPluginError):
         raise found
-    if kept is not None:
-        with suppress(OSError):  # asked again the next time
-            write_settings(kept, [found], answers)
     return found
 
 
@@ -64,9 +76,10 @@ def write_settings(
     replace_private(path, json.dumps({"classes": classes}))
 
 
-def _kept_file(java_class: JavaClass, home: Path | None) -> Path | None:
+def _kept_file(java_class: JavaClass, home: Path) -> Path | None:
+    """Where the answers for a plugin in the plugin home are; None for others."""
     folder = java_class.path.parent
-    return folder / SETTINGS_FILE if home is not None and folder.parent == home else None
+    return folder / SETTINGS_FILE if folder.parent == home else None
 
 
 def _read(path: Path) -> dict[str, Any]:

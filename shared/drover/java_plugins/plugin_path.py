@@ -77,6 +77,35 @@ def split_plugin_path(text: str) -> tuple[Path, ...]:
     return tuple(Path(each.strip()).absolute() for each in text.split(",") if each.strip())
 
 
+def kept(path: Path, what: str, home: Path) -> Any:
+    """What ``keep`` stored about a plugin; None if there is nothing, or a jar has changed since."""
+    try:
+        found = read_document(_place(home, _key(path, what)))
+        return found[what] if found["fingerprint"] == _fingerprint(path) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(path: Path, what: str, home: Path, value: Any) -> None:
+    """Store a JSON value about a plugin in the plugin home, if it can be written."""
+    try:
+        document = {"fingerprint": _fingerprint(path), what: value}
+        place = _place(home, _key(path, what))
+        private_directory(home)
+        private_directory(place.parent)
+        replace_private(place, json.dumps(document))
+    except (OSError, SharedDirectoryError):
+        pass  # it is computed again by the next process
+
+
+def _key(path: Path, what: str) -> str:
+    return hashlib.sha256(f"{what}:{path}".encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def _place(home: Path, key: str) -> Path:
+    return home / _KEPT_FOLDER / f"{key}.json"
+
+
 def _entries(folder: Path) -> Iterator[Path]:
     for each in folder.iterdir():
         if each.name.startswith("."):
@@ -107,35 +136,25 @@ def _scanned(path: Path, name: str, home: Path | None) -> Plugin:
 
 def _kept(path: Path, what: str, home: Path | None, compute: Callable[[], Any]) -> Any:
     """A result about the jars below ``path``, computed if one of them has changed."""
-    key = hashlib.sha256(f"{what}:{path}".encode(errors="surrogateescape")).hexdigest()[:32]
+    key = _key(path, what)
     with _SCANNING:
         fingerprint = _fingerprint(path)
         remembered = _REMEMBERED.get(key)
         if remembered is not None and remembered[0] == fingerprint:
             return remembered[1]
-        found = compute() if home is None else _stored(home, key, fingerprint, what, compute)
+        found = compute() if home is None else _stored(path, what, home, compute)
         if len(_REMEMBERED) >= _REMEMBERED_MAX:
             _REMEMBERED.clear()
         _REMEMBERED[key] = (fingerprint, found)
         return found
 
 
-def _stored(home: Path, key: str, fingerprint: str, what: str, compute: Callable[[], Any]) -> Any:
+def _stored(path: Path, what: str, home: Path, compute: Callable[[], Any]) -> Any:
     """A result from the plugin home; computed and stored there if it has none."""
-    place = home / _KEPT_FOLDER / f"{key}.json"
-    try:
-        kept = read_document(place)
-        if kept["fingerprint"] == fingerprint:
-            return kept[what]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    found = compute()
-    try:
-        private_directory(home)
-        private_directory(place.parent)
-        replace_private(place, json.dumps({"fingerprint": fingerprint, what: found}))
-    except (OSError, SharedDirectoryError):
-        pass  # it is computed again by the next process
+    found = kept(path, what, home)
+    if found is None:
+        found = compute()
+        keep(path, what, home, found)
     return found
 
 

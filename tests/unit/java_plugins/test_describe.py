@@ -3,15 +3,20 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from drover.config.config_def import REQUIRED, ConfigType, Importance, places
+from drover.java_plugins import class_settings
+from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.describe import (
     Description,
+    JavaHost,
     config_def,
     describe,
     from_document,
@@ -166,6 +171,31 @@ def test_a_class_validates_a_config_and_masks_its_passwords(plugin: Path) -> Non
     assert values["password"].value == "[hidden]"
     assert values["mode"].recommended_values == ("all", "newer")
     assert "p4ss" not in repr(answer)
+
+
+def test_a_plugin_of_the_path_is_asked_once_until_its_jars_change(
+    classes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, path = tmp_path / "home", tmp_path / "plugins" / "acme.jar"
+    jar(path, classes, without="/Absent.class")
+    asked: list[str] = []
+
+    def counted(host: JavaHost, plugin: Path | None, names: Sequence[str]) -> Any:
+        asked.extend(names)
+        return describe(host, plugin, names)
+
+    monkeypatch.setattr(class_settings, "describe", counted)
+    orders = JavaClass("org.acme.Orders", Kind.SOURCE, "2.5", "acme", path)
+    found = [class_settings.settings_of(orders, java_host(), home) for _ in range(2)]
+    assert found[0] == found[1]
+    assert len(asked) == 1
+    other = replace(orders, name="org.acme.ConfigThrows")
+    for _ in range(2):  # a failure may be mended elsewhere
+        with pytest.raises(JavaPluginError, match="no database"):
+            class_settings.settings_of(other, java_host(), home)
+    jar(path, classes, without="/Broken.class")
+    assert class_settings.settings_of(orders, java_host(), home) == found[0]
+    assert asked == ["org.acme.Orders", *["org.acme.ConfigThrows"] * 2, "org.acme.Orders"]
 
 
 def test_the_jvm_has_no_environment_and_the_plugins_class_loader(
