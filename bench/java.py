@@ -50,6 +50,7 @@ FILE = Job(
     AT_LEAST_AS_FAST,
     source=_CONNECTORS["source"],
     sink=_CONNECTORS["sink"],
+    is_flowing=True,
 )
 FILES = Job(
     "java_file_copies",
@@ -59,6 +60,7 @@ FILES = Job(
     sink=_CONNECTORS["sink"],
     line_count=250_000,
     copy_count=4,
+    is_flowing=True,
 )
 
 

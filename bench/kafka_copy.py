@@ -4,10 +4,11 @@ The records are text, or JSON with schemas through three transforms that restore
 """
 
 import asyncio
+import shutil
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,8 @@ class Job:
     rounds: int = ROUNDS
     #: Whether the first round is a warm-up.
     warms_up: bool = True
+    #: Whether the time begins when the first line has arrived, and the others are appended then.
+    is_flowing: bool = False
     #: Whether Kafka Connect's source is exactly once as well.
     peer_exactly_once: bool = False
 
@@ -92,8 +95,22 @@ JSON = Job(
 )
 
 
-async def copy_seconds(side: Side, job: Job, source: Path, targets: Mapping[str, Path]) -> float:
-    """Seconds from the connectors' creation until the last byte is in the last target.
+@dataclass(slots=True)
+class Copying:
+    """Measures one round, from its construction on, or from ``begin``."""
+
+    started_s: float = field(default_factory=time.monotonic)
+    times: CpuTimes = field(default_factory=CpuTimes)
+
+    def begin(self) -> None:
+        """The time begins now."""
+        self.started_s, self.times = time.monotonic(), CpuTimes()
+
+
+async def copied(
+    side: Side, job: Job, source: Path, targets: Mapping[str, Path]
+) -> tuple[float, Mapping[str, float]]:
+    """Seconds until the last byte is in the last target, and CPU seconds by kind of process.
 
     Args:
         side: Who copies.
@@ -105,24 +122,60 @@ async def copy_seconds(side: Side, job: Job, source: Path, targets: Mapping[str,
         TimeoutError: The copies are not complete in time.
         AssertionError: A target differs from ``source``.
     """
-    size = source.stat().st_size
-    started_s = time.monotonic()
+    copying = Copying()
     async with AsyncExitStack() as stack:
+        grown = stack.enter_context(_growing(source, targets)) if job.is_flowing else {}
         for topic, target in targets.items():
             await stack.enter_async_context(
                 created_copy(
-                    side, topic, source, target, source_settings=job.source, sink_settings=job.sink
+                    side,
+                    topic,
+                    grown.get(topic, source),
+                    target,
+                    source_settings=job.source,
+                    sink_settings=job.sink,
                 )
             )
-        arrived_s = await wait_for(
-            lambda: all(size_of(each) >= size for each in targets.values()),
-            timeout_s=TIMEOUT_S,
-            what=f"{len(targets)} copies of {source} by {side.name}",
-        )
+
+        async def wait_until_there(size: int) -> float:
+            return await wait_for(
+                lambda: all(size_of(each) >= size for each in targets.values()),
+                timeout_s=TIMEOUT_S,
+                what=f"{len(targets)} copies of {source} by {side.name}",
+            )
+
+        if grown:
+            await wait_until_there(1)
+            copying.begin()
+            for each in grown.values():
+                _append_rest(source, each)
+        arrived_s = await wait_until_there(source.stat().st_size)
+        cpu_s = copying.times.by_kind()
         wanted = sha256_of(source)
         for each in targets.values():
             assert sha256_of(each) == wanted, f"{side.name} made another file of {source}"
-    return arrived_s - started_s
+    return arrived_s - copying.started_s, cpu_s
+
+
+@contextmanager
+def _growing(source: Path, targets: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
+    """Files with the first line of ``source``, by topic."""
+    files = {topic: target.with_suffix(".in") for topic, target in targets.items()}
+    with source.open("rb") as lines:
+        first = lines.readline()
+    for each in files.values():
+        each.write_bytes(first)
+    try:
+        yield files
+    finally:
+        for each in files.values():
+            each.unlink()
+
+
+def _append_rest(source: Path, grown: Path) -> None:
+    with source.open("rb") as lines, grown.open("ab") as file:
+        lines.seek(grown.stat().st_size)
+        shutil.copyfileobj(lines, file)
 
 
 @dataclass(slots=True)
@@ -157,12 +210,11 @@ async def in_turn(
             for topic in topics:
                 await asyncio.to_thread(create_topic, bootstrap, topic)
             targets = {topic: source.parent / f"{topic}.txt" for topic in topics}
-            times = CpuTimes()
-            seconds = await copy_seconds(side, job, source, targets)
+            seconds, cpu_s = await copied(side, job, source, targets)
             for target in targets.values():
                 target.unlink()
             if number:
-                done[index].add(job.all_lines / seconds, times.by_kind())
+                done[index].add(job.all_lines / seconds, cpu_s)
     return done
 
 

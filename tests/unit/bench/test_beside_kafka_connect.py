@@ -7,7 +7,7 @@ import pytest
 
 from bench import connectors, kafka_connectors, kafka_copy, kafka_latency, kafka_sides, small_tasks
 from bench.kafka_connectors import connectors_a_second
-from bench.kafka_copy import TEXT, copy_seconds
+from bench.kafka_copy import TEXT, copied
 from tests.support.kafka.missing import KafkaMissingError
 
 
@@ -43,7 +43,8 @@ async def test_a_copy_is_measured_and_its_connectors_are_removed(tmp_path: Path)
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("one\ntwo\n")
     side = StandIn()
-    assert await copy_seconds(side, TEXT, source, {"flow": target}) > 0
+    seconds, _ = await copied(side, TEXT, source, {"flow": target})
+    assert seconds > 0
     assert side.configs == {}
 
 
@@ -51,7 +52,7 @@ async def test_a_copy_of_other_bytes_is_none(tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("one\ntwo\n")
     with pytest.raises(AssertionError, match=r"stand-in made another file of .*in\.txt"):
-        await copy_seconds(StandIn(spoilt=True), TEXT, source, {"flow": tmp_path / "out.txt"})
+        await copied(StandIn(spoilt=True), TEXT, source, {"flow": tmp_path / "out.txt"})
 
 
 async def test_connectors_are_counted_once_all_of_them_run(tmp_path: Path) -> None:

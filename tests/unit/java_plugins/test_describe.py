@@ -180,7 +180,7 @@ def test_a_plugin_of_the_path_is_asked_once_until_its_jars_change(
     jar(path, classes, without="/Absent.class")
     asked: list[str] = []
 
-    def counted(host: JavaHost, plugin: Path | None, names: Sequence[str]) -> Any:
+    def counted(host: JavaHost, plugin: Path, names: Sequence[str]) -> Any:
         asked.extend(names)
         return describe(host, plugin, names)
 

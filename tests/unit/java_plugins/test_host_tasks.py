@@ -62,9 +62,8 @@ class Neighbour:
 
 @pytest.fixture(scope="module")
 def neighbour(behaviours: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbour]:
-    task, context = new_task(
-        behaviours, "Source", "endless", tmp_path_factory.mktemp("n"), **{"batch.max.records": 10}
-    )
+    small: dict[str, Any] = {"batch.max.records": 10}
+    task, context = new_task(behaviours, "Source", "endless", tmp_path_factory.mktemp("n"), **small)
     task.start(context)
     yield Neighbour(task)
     task.stop()
