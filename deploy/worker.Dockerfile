@@ -43,5 +43,5 @@ USER drover
 ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 DROVER_FILE_ROOTS=/files
 # engines start in half of the CPU time with this archive of the classes that Spark's JVM loads
 RUN echo '{"spark.master": "local[*]"}' \
- | python -m drover_worker.engine.class_archive /home/drover/.cache/drover/spark-classes
+ | python -m drover_worker.engine.class_archive ~drover/.cache/drover/spark-classes
 CMD ["python", "-m", "drover_worker"]

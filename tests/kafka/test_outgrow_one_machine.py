@@ -37,7 +37,7 @@ _LINES = "".join(f"line {number}\n" for number in range(1_000))
 
 
 def block(page: str, first: str) -> list[str]:
-    """The commands of the block of a page that begins with ``first``."""
+    """The commands of a page's block; ``first`` is the start of its first command."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     (found,) = re.findall(rf"```console\n(\$ {re.escape(first)}.*?)```", text, re.S)
     return [each.rstrip("\n") for each in re.split(r"^\$ ", found, flags=re.MULTILINE)[1:]]

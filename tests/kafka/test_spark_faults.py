@@ -244,7 +244,7 @@ async def growing(work: Work) -> AsyncIterator[None]:
 
 
 async def fault(cluster: Cluster, rng: random.Random, kind: str, how: str) -> None:
-    """Kill or freeze a process; what was killed is started again, and what froze goes on."""
+    """Kill a process and start it again, or freeze it for some seconds."""
     if kind == _EXECUTOR:
         for executor in cluster.executors()[:1]:
             with suppress(psutil.NoSuchProcess):

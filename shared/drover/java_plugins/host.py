@@ -71,7 +71,7 @@ _WITHOUT_DATA_LIMIT = (
     "-c",
     'ulimit -S -d "$(ulimit -H -d)"; exec "$0" "$@"',
 )
-#: How long a host without users keeps running: a task that restarts meanwhile gets a warm JVM.
+#: How long a host without users keeps running, so that a task that restarts gets a warm JVM.
 _LINGER_S = 30.0
 #: All that a plugin sees of the worker's environment.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME")

@@ -276,7 +276,7 @@ def test_a_process_runs_as_drover_and_is_told_to_stop(name: str) -> None:
 def test_the_image_of_workers_has_an_archive_of_classes_where_they_look_for_it() -> None:
     text = (ROOT / "deploy/worker.Dockerfile").read_text(encoding="utf-8")
     (folder,) = re.findall(r"drover_worker\.engine\.class_archive (\S+)$", text, re.MULTILINE)
-    assert folder == default_class_archives({"HOME": "/home/drover"})
+    assert folder.replace("~drover", "/x") == default_class_archives({"HOME": "/x"})
     assert text.index("USER drover") < text.index(folder)
 
 
