@@ -1,5 +1,5 @@
 """The same jobs with executors of several Spark masters: local ones, two in other processes, and
-those of a standalone cluster, one master after the other.
+executors of a standalone cluster, one master after the other.
 """
 
 import asyncio

@@ -190,7 +190,7 @@ def test_a_plugin_of_the_path_is_asked_once_until_its_jars_change(
     assert found[0] == found[1]
     assert len(asked) == 1
     other = replace(orders, name="org.acme.ConfigThrows")
-    for _ in range(2):  # a failure may be mended elsewhere
+    for _ in range(2):  # the plugin may work the next time
         with pytest.raises(JavaPluginError, match="no database"):
             class_settings.settings_of(other, java_host(), home)
     jar(path, classes, without="/Broken.class")
