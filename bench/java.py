@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -43,24 +43,21 @@ CHANGE_COUNT = min(ROW_COUNT, 200_000)
 AT_LEAST_AS_FAST = "ratio >= 1"
 HOSTED = "hosted"
 _PLUGIN_JVM = "Java plugins"
-_CONNECTORS = {"source": {"connector.class": FILE_SOURCE}, "sink": {"connector.class": FILE_SINK}}
+_SOURCE = {"connector.class": FILE_SOURCE}
 FILE = Job(
     "java_file_copy",
     "file -> topic -> file by Kafka's file connectors",
     AT_LEAST_AS_FAST,
-    source=_CONNECTORS["source"],
-    sink=_CONNECTORS["sink"],
+    source=_SOURCE,
+    sink={"connector.class": FILE_SINK},
     is_flowing=True,
 )
-FILES = Job(
-    "java_file_copies",
-    "4 files -> 4 topics -> 4 files by Kafka's file connectors",
-    AT_LEAST_AS_FAST,
-    source=_CONNECTORS["source"],
-    sink=_CONNECTORS["sink"],
+FILES = replace(
+    FILE,
+    figure="java_file_copies",
+    way="4 files -> 4 topics -> 4 files by Kafka's file connectors",
     line_count=250_000,
     copy_count=4,
-    is_flowing=True,
 )
 
 
@@ -105,7 +102,7 @@ def _plugin_jvms() -> list[psutil.Process]:
 
 def host_alone_s(file: Path) -> float:
     """The start of a JVM with the same plugin, until a task in it has polled a record."""
-    config = {**source_config("alone", file), **_CONNECTORS["source"], "name": "alone"}
+    config = {**source_config("alone", file), **_SOURCE, "name": "alone"}
     config["key.converter"] = STRING_CONVERTER
     config["header.converter"] = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
     began_s = time.monotonic()
@@ -130,7 +127,7 @@ async def first_task(stage: Stage, *, rounds: int = ROUNDS) -> Figure:
     topic, file = "java-first-task", stage.folder / "first-task.txt"
     file.write_text("the first line\n")
     await asyncio.to_thread(create_topic, stage.bootstrap, topic)
-    await stage.drover.create(topic, {**source_config(topic, file), **_CONNECTORS["source"]})
+    await stage.drover.create(topic, {**source_config(topic, file), **_SOURCE})
     with TopicEnd(stage.bootstrap, topic) as end:
         await arrived_s(lambda: end() > 0, f"the first line in {topic}")
     ours, alone = [], []
@@ -157,7 +154,7 @@ async def measure(stage: JavaStage, jars: KafkaJars) -> AsyncIterator[Figure]:
     # keeps the plugin's JVM running between the rounds, as Kafka Connect's runs
     idle = stage.folder / "idle.txt"
     idle.touch()
-    await stage.drover.create("idle", {**source_config("idle", idle), **_CONNECTORS["source"]})
+    await stage.drover.create("idle", {**source_config("idle", idle), **_SOURCE})
     for job in (FILE, FILES):
         for figure in await compared(sides, job, stage.bootstrap, stage.folder, peer):
             yield figure

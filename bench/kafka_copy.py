@@ -95,18 +95,6 @@ JSON = Job(
 )
 
 
-@dataclass(slots=True)
-class Copying:
-    """Measures one round, from its construction on, or from ``begin``."""
-
-    started_s: float = field(default_factory=time.monotonic)
-    times: CpuTimes = field(default_factory=CpuTimes)
-
-    def begin(self) -> None:
-        """The time begins now."""
-        self.started_s, self.times = time.monotonic(), CpuTimes()
-
-
 async def copied(
     side: Side, job: Job, source: Path, targets: Mapping[str, Path]
 ) -> tuple[float, Mapping[str, float]]:
@@ -122,7 +110,7 @@ async def copied(
         TimeoutError: The copies are not complete in time.
         AssertionError: A target differs from ``source``.
     """
-    copying = Copying()
+    started_s, times = time.monotonic(), CpuTimes()
     async with AsyncExitStack() as stack:
         grown = stack.enter_context(_growing(source, targets)) if job.is_flowing else {}
         for topic, target in targets.items():
@@ -146,15 +134,15 @@ async def copied(
 
         if grown:
             await wait_until_there(1)
-            copying.begin()
+            started_s, times = time.monotonic(), CpuTimes()
             for each in grown.values():
                 _append_rest(source, each)
         arrived_s = await wait_until_there(source.stat().st_size)
-        cpu_s = copying.times.by_kind()
+        cpu_s = times.by_kind()
         wanted = sha256_of(source)
         for each in targets.values():
             assert sha256_of(each) == wanted, f"{side.name} made another file of {source}"
-    return arrived_s - copying.started_s, cpu_s
+    return arrived_s - started_s, cpu_s
 
 
 @contextmanager

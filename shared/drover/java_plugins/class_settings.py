@@ -14,7 +14,7 @@ from drover.java_plugins.describe import (
     to_document,
 )
 from drover.java_plugins.documents import read_document
-from drover.java_plugins.plugin_path import keep, kept
+from drover.java_plugins.plugin_path import stored
 from drover.java_plugins.values import JavaClass, JavaPluginError
 from drover.private_files import replace_private
 
@@ -37,18 +37,24 @@ def settings_of(java_class: JavaClass, host: JavaHost, home: Path | None) -> Des
     if home is None:
         return _asked(java_class, host)
     file = _kept_file(java_class, home)
-    answers = _read(file) if file is not None else {}
-    what = f"settings of {java_class.name}"
-    answer = answers.get(java_class.name) if file else kept(java_class.path, what, home)
-    if answer is not None:
-        with suppress(KeyError, TypeError, ValueError, AttributeError):
-            return from_document(answer)
-    found = _asked(java_class, host)
     if file is None:
-        keep(java_class.path, what, home, to_document(found))
-    else:
-        with suppress(OSError):  # asked again the next time
-            write_settings(file, [found], answers)
+        what = f"settings of {java_class.name}"
+
+        def asked() -> Any:
+            return to_document(_asked(java_class, host))
+
+        answer = stored(java_class.path, what, home, asked)
+        try:
+            return from_document(answer)
+        except (KeyError, TypeError, ValueError, AttributeError):  # it is damaged
+            return _asked(java_class, host)
+    answers = _read(file)
+    if java_class.name in answers:
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            return from_document(answers[java_class.name])
+    found = _asked(java_class, host)
+    with suppress(OSError):  # asked again the next time
+        write_settings(file, [found], answers)
     return found
 
 

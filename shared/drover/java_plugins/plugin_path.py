@@ -77,33 +77,42 @@ def split_plugin_path(text: str) -> tuple[Path, ...]:
     return tuple(Path(each.strip()).absolute() for each in text.split(",") if each.strip())
 
 
-def kept(path: Path, what: str, home: Path) -> Any:
-    """What ``keep`` stored about a plugin; None if there is nothing, or a jar has changed since."""
+def stored(
+    path: Path, what: str, home: Path, compute: Callable[[], Any], fingerprint: str = ""
+) -> Any:
+    """A JSON value about a plugin from the plugin home; computed and stored there if a jar has
+    changed since, or if there is none.
+
+    Args:
+        path: The plugin.
+        what: Names the value.
+        home: The plugin home; a value that cannot be stored is computed by each process.
+        compute: Makes the value; what it raises is raised, and nothing is stored.
+        fingerprint: That of the jars, if it is known.
+    """
+    place = home / _KEPT_FOLDER / f"{_key(path, what)}.json"
     try:
-        found = read_document(_place(home, _key(path, what)))
-        return found[what] if found["fingerprint"] == _fingerprint(path) else None
+        # before the value is computed: a jar that changes then makes it outdated
+        fingerprint = fingerprint or _fingerprint(path)
+        kept = read_document(place)
+        if kept["fingerprint"] == fingerprint:
+            return kept[what]
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def keep(path: Path, what: str, home: Path, value: Any) -> None:
-    """Store a JSON value about a plugin in the plugin home, if it can be written."""
+        pass
+    found = compute()
+    if not fingerprint:
+        return found
     try:
-        document = {"fingerprint": _fingerprint(path), what: value}
-        place = _place(home, _key(path, what))
         private_directory(home)
         private_directory(place.parent)
-        replace_private(place, json.dumps(document))
+        replace_private(place, json.dumps({"fingerprint": fingerprint, what: found}))
     except (OSError, SharedDirectoryError):
         pass  # it is computed again by the next process
+    return found
 
 
 def _key(path: Path, what: str) -> str:
     return hashlib.sha256(f"{what}:{path}".encode(errors="surrogateescape")).hexdigest()[:32]
-
-
-def _place(home: Path, key: str) -> Path:
-    return home / _KEPT_FOLDER / f"{key}.json"
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -142,20 +151,11 @@ def _kept(path: Path, what: str, home: Path | None, compute: Callable[[], Any]) 
         remembered = _REMEMBERED.get(key)
         if remembered is not None and remembered[0] == fingerprint:
             return remembered[1]
-        found = compute() if home is None else _stored(path, what, home, compute)
+        found = compute() if home is None else stored(path, what, home, compute, fingerprint)
         if len(_REMEMBERED) >= _REMEMBERED_MAX:
             _REMEMBERED.clear()
         _REMEMBERED[key] = (fingerprint, found)
         return found
-
-
-def _stored(path: Path, what: str, home: Path, compute: Callable[[], Any]) -> Any:
-    """A result from the plugin home; computed and stored there if it has none."""
-    found = kept(path, what, home)
-    if found is None:
-        found = compute()
-        keep(path, what, home, found)
-    return found
 
 
 def _fingerprint(path: Path) -> str:

@@ -188,6 +188,22 @@ def test_plugins_of_the_path_are_scanned_once_though_nothing_was_ever_installed(
     assert len(scans) == 3
 
 
+def test_a_value_is_not_kept_for_jars_that_changed_while_it_was_computed(
+    classes: Path, tmp_path: Path
+) -> None:
+    home, path = tmp_path / "home", tmp_path / "acme.jar"
+    jar(path, classes)
+
+    def computed_while_the_jar_changes() -> str:
+        jar(path, classes, text="newer")
+        return "old"
+
+    assert plugin_path.stored(path, "value", home, computed_while_the_jar_changes) == "old"
+    for _ in range(2):
+        assert plugin_path.stored(path, "value", home, lambda: "new") == "new"
+    assert plugin_path.stored(path, "value", home, lambda: "newest") == "new"
+
+
 def test_the_folder_of_one_plugin_is_used_as_one(classes: Path, tmp_path: Path) -> None:
     home, folder = tmp_path / "home", tmp_path / "acme"
     home.mkdir(mode=0o700)
