@@ -140,6 +140,17 @@ def measured_postgres(part: str) -> Iterator[Postgres | None]:
         yield postgres
 
 
+@contextmanager
+def measured_servers(part: str) -> Iterator[tuple[KafkaJars, str, Path, Postgres] | None]:
+    """What measured_broker and measured_postgres yield; None, and the reason, without either."""
+    with measured_broker(part) as broker:
+        if broker is None:
+            yield None
+            return
+        with measured_postgres(part) as postgres:
+            yield None if postgres is None else (*broker, postgres)
+
+
 def on_stage(
     part: str, measures: Sequence[Callable[[Stage], Awaitable[Sequence[Figure]]]]
 ) -> Iterator[Figure]:
@@ -149,7 +160,7 @@ def on_stage(
     """
 
     async def measured(
-        jars: KafkaJars, bootstrap: str, folder: Path
+        jars: KafkaJars, bootstrap: str, folder: Path, postgres: Postgres
     ) -> tuple[list[Figure], Exception | None]:
         found: list[Figure] = []
         async with staged(jars, bootstrap, folder, postgres) as stage:
@@ -160,18 +171,14 @@ def on_stage(
                 return found, error
         return found, None
 
-    with measured_broker(part) as broker:
-        if broker is None:
+    with measured_servers(part) as servers:
+        if servers is None:
             return
-        with measured_postgres(part) as server:
-            if server is None:
-                return
-            postgres = server
-            try:
-                figures, failure = asyncio.run(measured(*broker))
-            except KafkaMissingError as error:
-                sys.stderr.write(f"{part} is skipped: {error}\n")
-                return
+        try:
+            figures, failure = asyncio.run(measured(*servers))
+        except KafkaMissingError as error:
+            sys.stderr.write(f"{part} is skipped: {error}\n")
+            return
     yield from figures
     if failure is not None:
         raise failure

@@ -23,11 +23,11 @@ from bench.databases import (
     Stage,
     TopicEnd,
     arrived_s,
-    measured_postgres,
+    measured_servers,
 )
 from bench.figure import Figure
 from bench.kafka_copy import Job, compared
-from bench.kafka_sides import connect_side, drover_side, measured_broker, source_config
+from bench.kafka_sides import connect_side, drover_side, source_config
 from drover.java_plugins.host import Plugins, disposable
 from drover.local.process import descendants
 from tests.support.java_plugins import FILE_SINK, FILE_SOURCE, STRING_CONVERTER, file_plugin
@@ -211,21 +211,18 @@ async def _measured(
 
 def figures() -> Iterator[Figure]:
     """Java plugins in Drover beside Kafka Connect: files, Debezium's changes and JDBC sink."""
-    with measured_broker("java") as broker:
-        if broker is None:
+    with measured_servers("java") as servers:
+        if servers is None:
             return
-        with measured_postgres("java") as postgres:
-            if postgres is None:
-                return
-            measured = _measured(*broker, postgres)
+        measured = _measured(*servers)
 
-            async def next_figure() -> Figure | None:
-                return await anext(measured, None)
+        async def next_figure() -> Figure | None:
+            return await anext(measured, None)
 
-            # each figure as soon as it is there: all of them take half an hour
-            with asyncio.Runner() as runner:
-                try:
-                    while (figure := runner.run(next_figure())) is not None:
-                        yield figure
-                except KafkaMissingError as error:
-                    sys.stderr.write(f"java is skipped: {error}\n")
+        # each figure as soon as it is there: all of them take half an hour
+        with asyncio.Runner() as runner:
+            try:
+                while (figure := runner.run(next_figure())) is not None:
+                    yield figure
+            except KafkaMissingError as error:
+                sys.stderr.write(f"java is skipped: {error}\n")

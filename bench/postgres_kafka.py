@@ -19,11 +19,11 @@ from bench.databases import (
     Servers,
     fill_table,
     make_table,
-    measured_postgres,
+    measured_servers,
 )
 from bench.figure import Figure
 from bench.jdbc_source import read_table
-from bench.kafka_sides import drover_side, measured_broker
+from bench.kafka_sides import drover_side
 from bench.rounds import DROVERS_KINDS, SHARED_KINDS, Round, cpu_us
 
 #: The settings of each form of JSON, by the name in the figures.
@@ -116,17 +116,14 @@ def figures_of(unit: str, form: str, done: Sequence[Round]) -> Iterator[Figure]:
 
 def figures() -> Iterator[Figure]:
     """CPU by process of PostgreSQL's rows and changes into topics, with and without schemas."""
-    with measured_broker("postgres-kafka") as broker:
-        if broker is None:
+    with measured_servers("postgres-kafka") as found:
+        if found is None:
             return
-        with measured_postgres("postgres-kafka") as postgres:
-            if postgres is None:
-                return
-            _, bootstrap, folder = broker
-            servers = Servers(postgres, bootstrap)
+        _, bootstrap, folder, postgres = found
+        servers = Servers(postgres, bootstrap)
 
-            async def measured() -> Sequence[Figure]:
-                async with drover_side(bootstrap, folder / "drover") as side:
-                    return await measure(servers, Contestant(DROVER, side))
+        async def measured() -> Sequence[Figure]:
+            async with drover_side(bootstrap, folder / "drover") as side:
+                return await measure(servers, Contestant(DROVER, side))
 
-            yield from asyncio.run(measured())
+        yield from asyncio.run(measured())
