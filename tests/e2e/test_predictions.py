@@ -10,6 +10,7 @@ import psycopg
 import pyarrow.dataset
 import pytest
 
+from drover.api.connect.v1 import connect_service_pb2 as pb
 from tests.support.docs_examples import config_of
 from tests.support.docs_tables import connectors
 from tests.support.http_api import Reply, Request, running_api
@@ -71,13 +72,16 @@ def example(connector: str, **changed: str) -> dict[str, str]:
 async def count_agrees(shared: SharedCluster, config: Mapping[str, str]) -> None:
     """Compare the number of records that a sink counts with the preview's records."""
     expected = len(await predicted(shared.client, config))
+    last = pb.ConnectorStatus()
 
     async def counted() -> bool:
-        status = await running(shared.client, config["name"])
-        return sum(each.counts.written_count for each in status.tasks) == expected
+        last.CopyFrom(await running(shared.client, config["name"]))
+        return sum(each.counts.written_count for each in last.tasks) == expected
 
     async with shared.connector(config["name"], config):
-        await wait_until_async(counted, timeout_s=400, describe=f"{expected} records")
+        await wait_until_async(
+            counted, timeout_s=400, describe=lambda: f"{expected} records; the status is {last}"
+        )
 
 
 @pytest.fixture(scope="module")

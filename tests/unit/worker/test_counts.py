@@ -185,7 +185,6 @@ def test_a_task_that_claims_again_keeps_the_counts(leader: HerderDriver) -> None
 def test_counts_of_a_run_that_is_over_are_dropped(leader: HerderDriver) -> None:
     old = leader.herder.work.tasks[C0].run_id
     leader.step(events.GroupPushed("member-a", 1, True))
-    leader.step(events.TaskCounted(C0, old, FEW))
     leader.run_engine()
     leader.step(events.TaskCounted(C0, old, FEW))
     wait(leader)
@@ -198,6 +197,23 @@ def test_counts_of_a_run_that_is_over_are_dropped(leader: HerderDriver) -> None:
     leader.step(events.TaskCounted(TaskId("nobody", 0), 1, MORE))
     wait(leader)
     assert not leader.status_log
+
+
+def test_what_a_run_counts_during_its_stop_belongs_to_it(leader: HerderDriver) -> None:
+    count(leader, FEW)
+    leader.step(events.GroupPushed("member-a", 1, True))
+    count(leader, MORE)
+    leader.run_engine()
+    assert leader.statuses[C0].state is RunState.UNASSIGNED
+    assert leader.statuses[C0].counts == MORE
+    leader.echo_statuses()
+    leader.settle_as_leader(generation=2)
+    leader.run_engine()
+    count(leader, FEW)
+    leader.restart_requested("c", only_failed=False, include_tasks=True)
+    count(leader, FEW + FEW)
+    leader.run_engine()
+    assert leader.statuses[C0].counts == MORE + FEW + FEW
 
 
 def test_counts_of_a_task_that_is_given_up_are_written_when_it_has_stopped(

@@ -23,7 +23,7 @@ from drover_worker.core.instructions import (
     StartTask,
     StopTask,
 )
-from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase, TaskProgress
+from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, Lifecycle, Phase, TaskProgress
 
 #: Every sink has one of these settings, as in Kafka Connect.
 TOPICS_KEYS = frozenset({"topics", "topics.regex"})
@@ -111,8 +111,8 @@ class TaskLifecycle(Lifecycle):
             self._report_running(context)
 
     def counted(self, run_id: int, counts: RecordCounts, figures: Mapping[str, int]) -> bool:
-        """Record the progress of a run; False if the run has ended."""
-        if self.phase not in (Phase.STARTING, Phase.RUNNING) or run_id != self.run_id:
+        """Record the progress of a run, the last of it during its stop; False if it has ended."""
+        if self.phase not in IN_ENGINE or run_id != self.run_id:
             return False
         self._progress = TaskProgress(self._counts_before + counts, figures)
         return True
