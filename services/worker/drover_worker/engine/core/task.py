@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -371,6 +372,9 @@ class TaskCore(ABC):
         self._end_stop(event.in_time)
 
     def _end_stop(self, in_time: bool) -> None:
+        # what was committed since the last run counts; the task ends, whatever else is found
+        with suppress(FailedPreconditionError, ValueError, TooManyErrorsError):
+            self._settle_commits()
         self.phase = Phase.RESTING
         self._emit(instructions.EndStop(in_time))
 
