@@ -20,7 +20,6 @@ from bench.kafka_first_row import first_row_s
 from bench.kafka_sides import Side, drover_side, figures_on_broker, source_config
 from bench.running import write_lines
 from drover.local.spark_archive import write_archive
-from drover_worker.engine.spark_protection import SECRET
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.connect import JSON_CONVERTER
 from tests.support.kafka.jars import KafkaJars
@@ -72,7 +71,7 @@ async def on_master(bootstrap: str, folder: Path, master: str) -> AsyncIterator[
             )
             await asyncio.to_thread(cluster.start)
             master = cluster.master_url
-            conf |= {SECRET: secret, "spark.archives": f"{archive}#drover"}
+            conf |= cluster.engine_conf(archive)
         env = {"DROVER_SPARK_MASTER": master}
         if master != LOCAL:
             env["DROVER_SPARK_CONF"] = json.dumps(conf)

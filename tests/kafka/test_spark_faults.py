@@ -17,13 +17,11 @@ from typing import Protocol
 
 import psutil
 import pyarrow.dataset
-import pyspark
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import DroverError
 from drover.local.spark_archive import write_archive
-from drover_worker.engine.spark_protection import SECRET
 from tests.support.child_process import ChildProcess
 from tests.support.cluster import EmbeddedCluster
 from tests.support.freezing import suspend
@@ -81,23 +79,15 @@ class Spark:
 def spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Spark]:
     archive = tmp_path / "drover.tar.gz"
     write_archive(archive)
-    conf = {"spark.archives": f"{archive}#drover", "spark.executor.memory": "512m"}
     if request.param == "standalone":
         standalone = SparkCluster(tmp_path / "spark", secret=_SECRET)
         cluster: SparkCluster | YarnCluster = standalone
         env = {"DROVER_SPARK_MASTER": standalone.master_url}
-        conf |= {SECRET: _SECRET}
     else:
         yarn = YarnCluster(tmp_path / "yarn")
         cluster = yarn
         env = {"DROVER_SPARK_MASTER": "yarn", "HADOOP_CONF_DIR": str(yarn.conf)}
-        conf |= {
-            "spark.executor.instances": "1",
-            "spark.yarn.am.memory": "256m",
-            "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent}/jars/*",
-            "spark.yarn.stagingDir": f"file://{tmp_path}",
-        }
-    conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    conf = {**cluster.engine_conf(archive), "spark.executor.memory": "512m"}
     try:
         cluster.start()
         yield Spark(cluster, {**env, "DROVER_SPARK_CONF": json.dumps(conf)})

@@ -64,13 +64,7 @@ def make_engine(
             name,
             tmp_path_factory.mktemp(name),
             master=spark_cluster.master_url,
-            spark_conf={
-                SECRET: _SECRET,
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.archives": f"{packed}#drover",
-                **(conf or {}),
-            },
+            spark_conf={**spark_cluster.engine_conf(packed), **(conf or {})},
         )
 
     return make

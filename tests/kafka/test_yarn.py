@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
-import pyspark
 import pytest
 import pytest_asyncio
 
@@ -40,7 +39,8 @@ async def engine(
     yarn: YarnCluster, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Harness]:
     folder = tmp_path_factory.mktemp("engine")
-    write_archive(folder / "drover.tar.gz")
+    archive = folder / "drover.tar.gz"
+    write_archive(archive)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HADOOP_CONF_DIR", str(yarn.conf))
         harness = remote_harness(
@@ -48,15 +48,7 @@ async def engine(
             "yarn",
             folder,
             master="yarn",
-            spark_conf={
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.archives": f"{folder / 'drover.tar.gz'}#drover",
-                "spark.executor.instances": "1",
-                "spark.yarn.am.memory": "256m",
-                "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent}/jars/*",
-                "spark.yarn.stagingDir": f"file://{folder}",
-            },
+            spark_conf=yarn.engine_conf(archive),
         )
         await harness.start()
         yield harness

@@ -15,7 +15,7 @@ from drover.local.java_check import find_java
 from drover_worker.engine.spark_protection import SECRET, protection
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
-from tests.support.spark_processes import executors_below, process_apart
+from tests.support.spark_processes import executors_below, packed_executors, process_apart
 
 #: In the log of a master that serves, also after its restart.
 _IS_MASTER = "I have been elected leader"
@@ -38,6 +38,7 @@ class SparkCluster:
     def __init__(self, directory: Path, *, secret: str, cores: int = 1) -> None:
         master_port, master_ui, worker_port, worker_ui = free_ports(4)
         self.master_url = f"spark://{HOST}:{master_port}"
+        self._secret = secret
         directory.mkdir(parents=True, exist_ok=True)
         #: Where the worker puts the files of executors.
         self.work = directory / "work"
@@ -97,6 +98,10 @@ class SparkCluster:
         """Start the worker, and wait until the master has it."""
         seen = self.worker.log().count(_IS_REGISTERED)
         self.worker.start(ready=lambda: self.worker.log().count(_IS_REGISTERED) > seen)
+
+    def engine_conf(self, archive: Path) -> dict[str, str]:
+        """The Spark settings of an engine whose executors here have only this archive."""
+        return {**packed_executors(archive), SECRET: self._secret}
 
     @property
     def services(self) -> Mapping[str, tuple[ChildProcess, Callable[[], None]]]:

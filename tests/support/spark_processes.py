@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.addresses import HOST
 from tests.support.child_process import ChildProcess
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -30,6 +31,15 @@ def process_apart(
     apart = [shutil.which("env") or "env", "-i", "-C", str(directory)]
     apart += [f"{name}={value}" for name, value in variables.items()]
     return ChildProcess(directory.name, [*apart, *command], log_path=directory / "log")
+
+
+def packed_executors(archive: Path) -> dict[str, str]:
+    """Spark's settings for executors on this machine that have only Drover's archive."""
+    return {
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.archives": f"{archive}#drover",
+    }
 
 
 def executors_below(ancestor: psutil.Process) -> list[psutil.Process]:

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
+import pyspark
 
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.maven import Wanted, java_and_jars, version_in
 from tests.support.repository import REPOSITORY
-from tests.support.spark_processes import executors_below, process_apart
+from tests.support.spark_processes import executors_below, packed_executors, process_apart
 
 _POM = Path(__file__).with_name("hadoop_pom.xml")
 _CACHE = REPOSITORY / ".hadoop"
@@ -118,6 +119,16 @@ class YarnCluster:
         """Start the node manager, and wait until the resource manager has it."""
         seen = self.node.log().count(_IS_REGISTERED)
         self.node.start(ready=lambda: self.node.log().count(_IS_REGISTERED) > seen)
+
+    def engine_conf(self, archive: Path) -> dict[str, str]:
+        """The Spark settings of an engine with one executor here, which has only this archive."""
+        return {
+            **packed_executors(archive),
+            "spark.executor.instances": "1",
+            "spark.yarn.am.memory": "256m",
+            "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent}/jars/*",
+            "spark.yarn.stagingDir": f"file://{archive.parent}",
+        }
 
     @property
     def services(self) -> Mapping[str, tuple[ChildProcess, Callable[[], None]]]:

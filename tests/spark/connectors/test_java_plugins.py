@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.support.java_plugins import (
     file_plugin,
     java_connector,
 )
+from tests.support.kafka.jars import find_jars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.previews import previewed
 from tests.support.waiting import wait_until
@@ -477,6 +479,38 @@ def test_transforms_of_kafka_run_in_the_host(
     kit = source_kit(file_source, config, file=tmp_path / "in", topic="lines")
     kit.run(until=lambda: len(kit.records("all-lines")) >= 1)
     assert kit.records("all-lines")[0].json == {"line": "one"}
+
+
+@pytest.mark.parametrize(
+    "transform", ["Filter", "java:org.apache.kafka.connect.transforms.Filter"]
+)
+def test_a_java_source_goes_on_behind_polls_whose_records_are_all_dropped(
+    source_kit: MakeSource, numbers: type[Connector], tmp_path: Path, transform: str
+) -> None:
+    trace = tmp_path / "trace"
+    config = {"transforms": "drop", "transforms.drop.type": transform}
+    kit = source_kit(numbers, config, **text(mode="", trace=trace))
+    # commitRecord() fails for dropped records, which have no place in a topic
+    kit.run(until=lambda: kit.committed == [({"n": 1}, {"next": 100})])
+    assert len(lines(trace, "poll")) == 10
+    assert kit.records("numbers") == []
+    kit.stop()
+    kit.run(until=lambda: len(lines(trace, "start")) == 2)
+    assert lines(trace, "start") == ["start 0", "start 100"]
+
+
+def test_a_plugin_with_its_own_copy_of_kafkas_classes_gets_those_of_the_host(
+    sink_kit: MakeSink, behaviours: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "with-kafka"
+    shutil.copytree(behaviours, folder)
+    for wanted in ("kafka-clients-*.jar", "connect-api-*.jar", "slf4j-api-*.jar"):
+        copies = [shutil.copy2(each, folder) for each in find_jars().directory.glob(wanted)]
+        assert copies, wanted
+    kind = java_connector("org.acme.Behaviours$Sink", folder, Kind.SINK)
+    kit = sink_kit(kind, topics="numbers", **text(mode="", trace=tmp_path / "trace"))
+    kit.feed(["v0", "v1"], topic="numbers")
+    kit.run(until=lambda: kit.committed == {NUMBERS: 2})
 
 
 def test_transforms_of_drover_precede_those_of_a_java_sink(

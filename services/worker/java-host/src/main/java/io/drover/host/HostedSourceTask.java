@@ -9,12 +9,15 @@ import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.source.SourceTask;
 import org.apache.kafka.connect.source.SourceTaskContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * A plugin's source task whose acknowledgements wait until Drover has stored the records: while a batch is
  * stored, the loop already polls the next one.
  */
 final class HostedSourceTask extends SourceTask {
+    private static final Logger LOG = LoggerFactory.getLogger(HostedSourceTask.class);
     /** The shortest time after which a busy task waits until all its records are durable, for commit(). */
     private static final long COMMIT_MS = 2_000;
 
@@ -110,10 +113,26 @@ final class HostedSourceTask extends SourceTask {
         return System.nanoTime() - committedNanos > commitNanos;
     }
 
-    /** Passes on the acknowledgements of a transaction that is durable. */
+    /**
+     * Passes on the acknowledgements of a transaction that is durable. An error of the plugin is
+     * logged, once for all records: they are stored, and Kafka Connect's tasks continue too.
+     */
     void acknowledge(Transaction transaction) throws InterruptedException {
+        int failedCount = 0;
+        Throwable first = null;
         for (Transaction.Acknowledgement each : transaction.acknowledgements()) {
-            plugin.commitRecord(each.source(), transaction.metadata(each.row()));
+            try {
+                plugin.commitRecord(each.source(), transaction.metadata(each.row()));
+            } catch (InterruptedException ended) {
+                throw ended;
+            } catch (Exception | LinkageError | StackOverflowError | AssertionError error) {
+                failedCount++;
+                first = first == null ? error : first;
+            }
+        }
+        if (first != null) {
+            LOG.error("commitRecord() failed for {} of {} stored or dropped records; the first error:",
+                failedCount, transaction.acknowledgements().size(), first);
         }
     }
 

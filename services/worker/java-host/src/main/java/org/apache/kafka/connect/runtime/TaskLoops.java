@@ -102,16 +102,20 @@ public final class TaskLoops {
         // each poll is passed on at once: Drover's own transactions follow this setting
         given.put("transaction.boundary", "poll");
         SourceConnectorConfig config = new SourceConnectorConfig(plugins, given, false);
-        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config);
         ConnectorOffsetBackingStore store = ConnectorOffsetBackingStore.withOnlyWorkerStore(
             () -> LoggingContext.forTask(of.id()), offsets, "");
         store.configure(workerConfig);
         String name = of.id().connector();
+        OffsetStorageWriter writer =
+            new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false));
+        // Kafka's loop neither commits the offsets of dropped records nor forgets the records
+        // until one is sent: a restart would read them again, and the heap would fill
+        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config,
+            dropped -> writer.offset(dropped.sourcePartition(), dropped.sourceOffset()));
         return new Loop(new ExactlyOnceWorkerSourceTask(of.id(), task, listener, TargetState.STARTED,
             parts.key, parts.value, parts.header, parts.chain, producer, null, null,
             new OffsetStorageReaderImpl(store, name, offsetConverter(true), offsetConverter(false)),
-            new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false)),
-            store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
+            writer, store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
             statuses, config, executor, () -> {}, () -> {}, () -> List.of(reporter), parts.metadata, plugins.safeLoaderSwapper()), of);
     }
 
@@ -120,7 +124,7 @@ public final class TaskLoops {
             ErrorReporter<ConsumerRecord<byte[], byte[]>> reporter) {
         SinkConnectorConfig config = new SinkConnectorConfig(plugins, of.connectorConfig());
         Parts<ConsumerRecord<byte[], byte[]>, org.apache.kafka.connect.sink.SinkRecord> parts =
-            new Parts<>(of, plugin, config);
+            new Parts<>(of, plugin, config, dropped -> {});
         boolean reports = config.errorToleranceType() == ToleranceType.ALL || config.enableErrorLog()
             || !config.dlqTopicName().isEmpty();
         WorkerErrantRecordReporter errant = reports
@@ -157,7 +161,7 @@ public final class TaskLoops {
         final TransformationChain<T, R> chain;
         final TaskPluginsMetadata metadata;
 
-        Parts(Of of, Task plugin, ConnectorConfig config) {
+        Parts(Of of, Task plugin, ConnectorConfig config, java.util.function.Consumer<? super R> onDropped) {
             errors = new ErrorHandlingMetrics(of.id(), metrics);
             retries = new RetryWithToleranceOperator<>(config.errorRetryTimeout(), config.errorMaxDelayInMillis(),
                 config.errorToleranceType(), Time.SYSTEM, errors);
@@ -174,7 +178,11 @@ public final class TaskLoops {
             chain = new TransformationChain<>(stages, retries) {
                 @Override
                 public R apply(ProcessingContext<T> context, R record) {
-                    return super.apply(context, routed(context.original(), record));
+                    R made = super.apply(context, routed(context.original(), record));
+                    if (made == null) {
+                        onDropped.accept(record);
+                    }
+                    return made;
                 }
             };
             metadata = new TaskPluginsMetadata(of.connectorClass(), plugin, keys, values, headers,
