@@ -305,6 +305,23 @@ def test_bad_records_of_a_java_source_become_dead_letters(
     assert (headers["__connect.errors.origin"] or b"").endswith(b' offset {"position":4}')
     reason = b"TRANSFORMATION in org.apache.kafka.connect.transforms.Cast$Value"
     assert reason in (headers["__connect.errors.exception.message"] or b"")
+    kit.run(until=lambda: kit.committed[0][1] == {"position": 8})
+
+
+def test_the_offsets_of_records_that_cannot_be_converted_are_committed_with_their_dead_letters(
+    source_kit: MakeSource, file_source: type[Connector], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("one\ntwo\n")
+    config = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "letters",
+        "value.converter": "java:org.apache.kafka.connect.converters.IntegerConverter",
+    }
+    kit = source_kit(file_source, config, file=tmp_path / "in", topic="lines")
+    kit.run(until=lambda: bool(kit.committed))
+    assert kit.committed == [({"filename": str(tmp_path / "in")}, {"position": 8})]
+    assert [each.value for each in kit.records("letters")] == [b'"one"', b'"two"']
+    assert kit.records("lines") == []
 
 
 def test_dead_letters_of_a_java_source_are_not_replayed_without_its_steps(
@@ -481,9 +498,7 @@ def test_transforms_of_kafka_run_in_the_host(
     assert kit.records("all-lines")[0].json == {"line": "one"}
 
 
-@pytest.mark.parametrize(
-    "transform", ["Filter", "java:org.apache.kafka.connect.transforms.Filter"]
-)
+@pytest.mark.parametrize("transform", ["Filter", "java:org.apache.kafka.connect.transforms.Filter"])
 def test_a_java_source_goes_on_behind_polls_whose_records_are_all_dropped(
     source_kit: MakeSource, numbers: type[Connector], tmp_path: Path, transform: str
 ) -> None:

@@ -108,15 +108,20 @@ public final class TaskLoops {
         String name = of.id().connector();
         OffsetStorageWriter writer =
             new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false));
-        // Kafka's loop neither commits the offsets of dropped records nor forgets the records
+        // Kafka's loop neither commits the offsets of dropped and failed records nor forgets the records
         // until one is sent: a restart would read them again, and the heap would fill
-        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config,
-            dropped -> writer.offset(dropped.sourcePartition(), dropped.sourceOffset()));
+        java.util.function.Consumer<SourceRecord> pass =
+            record -> writer.offset(record.sourcePartition(), record.sourceOffset());
+        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config, pass);
+        ErrorReporter<SourceRecord> passing = failed -> {
+            pass.accept(failed.original());
+            return reporter.report(failed);
+        };
         return new Loop(new ExactlyOnceWorkerSourceTask(of.id(), task, listener, TargetState.STARTED,
             parts.key, parts.value, parts.header, parts.chain, producer, null, null,
             new OffsetStorageReaderImpl(store, name, offsetConverter(true), offsetConverter(false)),
             writer, store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
-            statuses, config, executor, () -> {}, () -> {}, () -> List.of(reporter), parts.metadata, plugins.safeLoaderSwapper()), of);
+            statuses, config, executor, () -> {}, () -> {}, () -> List.of(passing), parts.metadata, plugins.safeLoaderSwapper()), of);
     }
 
     /** A sink task's loop. */
