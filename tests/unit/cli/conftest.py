@@ -34,10 +34,12 @@ def _no_contexts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def drover(capsys: pytest.CaptureFixture[str]) -> Run:
+def drover(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Run:
     def run(*arguments: str) -> tuple[int, str, str]:
         code = app(arguments)
         output = capsys.readouterr()
+        # a failed test shows the message, which most tests do not compare
+        request.node.add_report_section("call", f"stderr of drover {arguments}", output.err)
         assert "Traceback (most recent" not in output.out + output.err
         return code, output.out, output.err
 
