@@ -102,26 +102,25 @@ public final class TaskLoops {
         // each poll is passed on at once: Drover's own transactions follow this setting
         given.put("transaction.boundary", "poll");
         SourceConnectorConfig config = new SourceConnectorConfig(plugins, given, false);
+        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config);
         ConnectorOffsetBackingStore store = ConnectorOffsetBackingStore.withOnlyWorkerStore(
             () -> LoggingContext.forTask(of.id()), offsets, "");
         store.configure(workerConfig);
         String name = of.id().connector();
-        OffsetStorageWriter writer =
-            new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false));
-        // Kafka's loop neither commits the offsets of dropped and failed records nor forgets the records
-        // until one is sent: a restart would read them again, and the heap would fill
-        java.util.function.Consumer<SourceRecord> pass =
-            record -> writer.offset(record.sourcePartition(), record.sourceOffset());
-        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config, pass);
-        ErrorReporter<SourceRecord> passing = failed -> {
-            pass.accept(failed.original());
-            return reporter.report(failed);
-        };
         return new Loop(new ExactlyOnceWorkerSourceTask(of.id(), task, listener, TargetState.STARTED,
             parts.key, parts.value, parts.header, parts.chain, producer, null, null,
             new OffsetStorageReaderImpl(store, name, offsetConverter(true), offsetConverter(false)),
-            writer, store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
-            statuses, config, executor, () -> {}, () -> {}, () -> List.of(passing), parts.metadata, plugins.safeLoaderSwapper()), of);
+            new OffsetStorageWriter(store, name, offsetConverter(true), offsetConverter(false)),
+            store, workerConfig, stateOf(of), metrics, parts.errors, of.loader(), Time.SYSTEM, parts.retries,
+            statuses, config, executor, () -> {}, () -> {}, () -> List.of(reporter), parts.metadata, plugins.safeLoaderSwapper()) {
+                // Kafka's loop neither commits the offsets of dropped and failed records nor forgets the
+                // records until one is sent: a restart would read them again, and the heap would fill
+                @Override
+                protected void recordDropped(SourceRecord record) {
+                    offsetWriter.offset(record.sourcePartition(), record.sourceOffset());
+                    super.recordDropped(record);
+                }
+            }, of);
     }
 
     /** A sink task's loop. */
@@ -129,7 +128,7 @@ public final class TaskLoops {
             ErrorReporter<ConsumerRecord<byte[], byte[]>> reporter) {
         SinkConnectorConfig config = new SinkConnectorConfig(plugins, of.connectorConfig());
         Parts<ConsumerRecord<byte[], byte[]>, org.apache.kafka.connect.sink.SinkRecord> parts =
-            new Parts<>(of, plugin, config, dropped -> {});
+            new Parts<>(of, plugin, config);
         boolean reports = config.errorToleranceType() == ToleranceType.ALL || config.enableErrorLog()
             || !config.dlqTopicName().isEmpty();
         WorkerErrantRecordReporter errant = reports
@@ -166,7 +165,7 @@ public final class TaskLoops {
         final TransformationChain<T, R> chain;
         final TaskPluginsMetadata metadata;
 
-        Parts(Of of, Task plugin, ConnectorConfig config, java.util.function.Consumer<? super R> onDropped) {
+        Parts(Of of, Task plugin, ConnectorConfig config) {
             errors = new ErrorHandlingMetrics(of.id(), metrics);
             retries = new RetryWithToleranceOperator<>(config.errorRetryTimeout(), config.errorMaxDelayInMillis(),
                 config.errorToleranceType(), Time.SYSTEM, errors);
@@ -183,11 +182,7 @@ public final class TaskLoops {
             chain = new TransformationChain<>(stages, retries) {
                 @Override
                 public R apply(ProcessingContext<T> context, R record) {
-                    R made = super.apply(context, routed(context.original(), record));
-                    if (made == null) {
-                        onDropped.accept(record);
-                    }
-                    return made;
+                    return super.apply(context, routed(context.original(), record));
                 }
             };
             metadata = new TaskPluginsMetadata(of.connectorClass(), plugin, keys, values, headers,
