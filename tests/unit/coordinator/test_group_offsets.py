@@ -220,8 +220,7 @@ def test_o3_a_commit_that_is_not_a_members_keeps_nobody_alive(group: GroupHarnes
 
 def test_o3_a_refused_append_leaves_the_session_looked_after(group: GroupHarness) -> None:
     group.stable("m", "n")
-    group.watch("m")
-    group.break_watch("m")  # cuts the session and its timer to the disconnect grace
+    group.advance(100)
     group.append_error = DISK_FULL
     assert group.commit_offsets({A0: 5}, "m", 1).reason is Reason.STORAGE_UNAVAILABLE
     assert group.offsets() == {}

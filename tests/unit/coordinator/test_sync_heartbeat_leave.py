@@ -370,12 +370,37 @@ def test_w_the_leader_does_not_hear_of_a_session_that_ended_on_its_connection(
     assert group.join("a").joined.disconnected_member_ids == ()
 
 
-def test_w_a_heartbeat_ends_the_grace(group: GroupHarness) -> None:
+def test_w_a_heartbeat_that_was_under_way_when_the_process_died_does_not_end_the_grace(
+    group: GroupHarness,
+) -> None:
+    group.stable("a", "b")
+    group.watch("b")
+    group.break_watch("b")
+    assert group.heartbeat("b").response is False
+    group.advance(1_000)
+    assert group.member_ids() == ["a"]
+    assert group.join("a").joined.disconnected_member_ids == ("b",)
+
+
+def test_w_a_join_that_was_under_way_when_the_process_died_does_not_end_the_grace(
+    group: GroupHarness,
+) -> None:
+    group.stable("a", "b")
+    group.watch("b")
+    group.break_watch("b")
+    group.abandon(group.join("b"))
+    survivor = group.join("a")
+    group.advance(1_000)
+    assert survivor.joined.disconnected_member_ids == ("b",)
+
+
+def test_w_a_member_that_joins_between_two_watches_keeps_its_session(group: GroupHarness) -> None:
     group.stable("a")
     group.watch("a")
     group.break_watch("a")
-    group.advance(999)
-    group.heartbeat("a")
+    joined = group.join("a").joined
+    group.sync("a", joined.generation, {"a": b""})
+    group.watch("a")
     group.advance(SESSION_MS - 1)
     assert group.member_ids() == ["a"]
 

@@ -245,7 +245,6 @@ def _park_and_rebalance(
 ) -> None:
     if group.state is not GroupState.PREPARING_REBALANCE:
         prepare(group, builder, settings)
-    member.watch_broken = False
     group.park_join(member, event.call_id)
     maybe_complete(group, builder, settings)
     if builder.records:

@@ -217,9 +217,9 @@ class GroupsMachine:
             and event.generation == group.generation
             and group.state in _LIVE
             and event.instance_id in (None, member.instance_id)
+            and not member.watch_broken
         ):
             # fast path, same effect as ``heartbeat.heartbeat``: nearly all calls are heartbeats
-            member.watch_broken = False
             member.alive_until_ms = now_ms + member.session_timeout_ms
             return Outcome((), (Complete(event.call_id, False),))
         error = validate.check_heartbeat(event)

@@ -33,9 +33,12 @@ def set_session_timer(group: Group, member: Member, builder: OutcomeBuilder) -> 
 
 
 def extend_session(group: Group, member: Member, builder: OutcomeBuilder) -> None:
-    """Restart the session, because the member's process has just sent a request."""
-    member.watch_broken = False
-    if not member.is_parked:
+    """Restart the session, because the member's process has sent a request.
+
+    A request that arrives after the break of the member's watch may have been sent before it, so
+    only a new watch shows that the process lives.
+    """
+    if not member.is_parked and not member.watch_broken:
         resume(group, member, builder, grace_ms=0)
 
 

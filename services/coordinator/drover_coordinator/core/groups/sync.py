@@ -35,7 +35,6 @@ def sync(group: Group, event: SyncGroup, builder: OutcomeBuilder) -> None:
         return
     if member.sync_call_id is not None:
         builder.fail(member.sync_call_id, superseded(group.group_id, member.member_id))
-    member.watch_broken = False
     member.sync_call_id = event.call_id
     if member.member_id == group.leader_id:
         assignments = {each.member_id: each.assignment for each in event.assignments}

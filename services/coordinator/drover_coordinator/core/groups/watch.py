@@ -22,6 +22,7 @@ def watch_opened(group: Group, event: WatchOpened, builder: OutcomeBuilder) -> N
         builder.fail(event.call_id, too_many_watches(group.group_id, member.member_id))
         return
     member.watches.add(event.call_id)
+    member.watch_broken = False
     extend_session(group, member, builder)
     preparing = group.state is GroupState.PREPARING_REBALANCE
     watched = WatchedGroup(
@@ -38,7 +39,8 @@ def stream_broken(
 ) -> None:
     """Close a watch whose client disconnected.
 
-    Without another watch the member's session ends after the disconnect grace.
+    Without another watch the member's session ends after the disconnect grace, whatever else the
+    member sends.
     """
     if watch_id not in member.watches:
         return  # the watch was rejected
