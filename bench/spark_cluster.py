@@ -67,7 +67,7 @@ async def on_master(bootstrap: str, folder: Path, master: str) -> AsyncIterator[
             secret, archive = secrets.token_hex(16), folder / "drover.tar.gz"
             await asyncio.to_thread(write_archive, archive)
             cluster = stack.enter_context(
-                closing(SparkCluster(folder / "spark", secret=secret, cores=2))
+                closing(SparkCluster(folder / "spark", secret=secret, workers=1, cores=2))
             )
             await asyncio.to_thread(cluster.start)
             master = cluster.master_url

@@ -1,6 +1,8 @@
 """An engine on a standalone Spark cluster whose executors have only Drover's archive."""
 
 import asyncio
+import os
+import random
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,10 +17,13 @@ from drover.local.spark_archive import write_archive
 from drover_worker.engine.spark_protection import SECRET
 from tests.kafka.test_data_plane_engine import Flow
 from tests.spark.engine.harness import CALL_TIMEOUT_S, START_TIMEOUT_S, Harness
+from tests.support.addresses import free_address
+from tests.support.freezing import suspend
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.remote_harness import remote_harness
 from tests.support.spark_cluster import SparkCluster
-from tests.support.waiting import wait_until_async
+from tests.support.spark_processes import packed_executors
+from tests.support.waiting import pause, wait_until_async
 
 pytestmark = [
     pytest.mark.spark,
@@ -30,6 +35,16 @@ pytestmark = [
 _SECRET = "a-secret-of-tests-only"
 _EXECUTOR_PYTHON = "spark.executorEnv.DROVER_EXECUTOR_PYTHON"
 _MASTER = "master spark://127.0.0.1:"
+#: Where there may be other versions of Python than the engine's: the system's, and beside its own.
+_PYTHONS = (
+    *Path("/usr/bin").glob("python3.[0-9][0-9]"),
+    *Path(os.path.realpath(sys.executable)).parents[2].glob("*/bin/python3.[0-9][0-9]"),
+)
+_OWN_PYTHON = f"python3.{sys.version_info.minor}"
+#: One of them, or "" if there is none.
+_ANOTHER_PYTHON = next((str(each) for each in _PYTHONS if each.name != _OWN_PYTHON), "")
+#: For how long executors do not answer.
+_CUT_OFF_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +104,35 @@ def flow(engine: Harness, kafka: Kafka, tmp_path: Path, topic_prefix: str) -> Fl
     [
         ("no-drover", {}, "they have no Drover: pack it with `drover spark-archive"),
         ("no-python", {_EXECUTOR_PYTHON: "/no/python"}, "they need Python 3"),
+        ("another-python", {_EXECUTOR_PYTHON: _ANOTHER_PYTHON}, "they need Python 3"),
         ("another-secret", {SECRET: "another"}, "check that"),
     ],
 )
 async def test_an_engine_whose_executors_cannot_work_says_why(
     make_engine: Engines, tmp_path: Path, name: str, conf: dict[str, str], reason: str
 ) -> None:
+    if "" in conf.values():
+        pytest.skip("no other version of Python is installed")
     empty = tmp_path / "empty.tar.gz"
     write_archive(empty, import_path=[])
-    harness = make_engine(name, empty, conf)
+    message = await _exit_message(make_engine(name, empty, conf))
+    assert reason in message
+    assert _MASTER in message
+
+
+async def test_an_engine_whose_master_cannot_be_reached_says_so(
+    kafka: Kafka, archive: Path, tmp_path: Path
+) -> None:
+    master = f"spark://{free_address()}"
+    conf = {**packed_executors(archive), SECRET: _SECRET}
+    harness = remote_harness(kafka.bootstrap, "no-master", tmp_path, master=master, spark_conf=conf)
+    message = await _exit_message(harness)
+    assert f"the master {master}" in message
+    assert "check that it runs" in message
+
+
+async def _exit_message(harness: Harness) -> str:
+    """What the engine says when it cannot start."""
     await harness.supervisor.start()
     try:
         await wait_until_async(
@@ -105,8 +140,7 @@ async def test_an_engine_whose_executors_cannot_work_says_why(
         )
     finally:
         await harness.close()
-    assert reason in harness.exits[0].message
-    assert _MASTER in harness.exits[0].message
+    return harness.exits[0].message
 
 
 async def _wait_for_executor(cluster: SparkCluster) -> psutil.Process:
@@ -147,8 +181,8 @@ async def test_executors_with_only_the_archive_deliver_each_line_once(
     assert flow.failures() == []
 
 
-@pytest.mark.parametrize("which", ["executor", "worker", "master"])
-async def test_each_line_is_delivered_once_though_a_process_is_killed(
+@pytest.mark.parametrize("which", ["executor", "workers", "master"])
+async def test_each_line_is_delivered_once_though_processes_are_killed(
     flow: Flow, spark_cluster: SparkCluster, which: str
 ) -> None:
     executor = await _wait_for_executor(spark_cluster)
@@ -158,14 +192,17 @@ async def test_each_line_is_delivered_once_though_a_process_is_killed(
     flow.grow()
     if which == "executor":
         executor.kill()
-    elif which == "worker":
-        spark_cluster.worker.kill()
-        await wait_until_async(lambda: not is_alive(executor), timeout_s=CALL_TIMEOUT_S)
+    elif which == "workers":
+        executors = spark_cluster.executors()
+        for worker in spark_cluster.workers:
+            worker.kill()
+        await wait_until_async(lambda: not any(map(is_alive, executors)), timeout_s=CALL_TIMEOUT_S)
         flow.grow()
         await wait_until_async(
             lambda: _waits_for_executors(flow), timeout_s=CALL_TIMEOUT_S, describe=flow.failures
         )
-        spark_cluster.start_worker()
+        for worker in spark_cluster.workers:
+            spark_cluster.start_worker(worker)
     else:
         spark_cluster.master.kill()
         flow.grow()
@@ -176,6 +213,28 @@ async def test_each_line_is_delivered_once_though_a_process_is_killed(
     await flow.stop()
     assert flow.lines() == flow.records(), "each line once"
     assert flow.failures() == [], "Spark repeated what was lost"
+
+
+async def test_each_line_is_delivered_once_though_executors_do_not_answer_for_a_minute(
+    flow: Flow, spark_cluster: SparkCluster
+) -> None:
+    await _wait_for_executor(spark_cluster)
+    await flow.start_both()
+    flow.grow()
+    await flow.wait_until_equal()
+    executors = spark_cluster.executors()
+    for each in executors:
+        suspend(each.pid)
+    try:
+        flow.grow()
+        await pause(_CUT_OFF_S)
+    finally:
+        for each in executors:
+            each.resume()
+    await flow.wait_until_equal()
+    await flow.stop()
+    assert flow.lines() == flow.records(), "each line once"
+    assert flow.failures() == []
 
 
 async def test_an_engine_without_a_free_core_says_what_it_waits_for_and_starts_when_it_gets_one(
@@ -196,3 +255,43 @@ async def test_an_engine_without_a_free_core_says_what_it_waits_for_and_starts_w
         assert second.supervisor.stall == ""
     finally:
         await second.close()
+
+
+async def test_engines_with_one_application_name_share_the_cluster(
+    make_engine: Engines, archive: Path, kafka: Kafka, tmp_path: Path, topic_prefix: str
+) -> None:
+    engines = [make_engine(name, archive, {"spark.cores.max": "1"}) for name in ("left", "right")]
+    try:
+        await asyncio.gather(*(each.start() for each in engines))
+        flows = []
+        for number, each in enumerate(engines):
+            own = tmp_path / str(number)
+            own.mkdir()
+            flows.append(Flow(each, kafka.bootstrap, own, f"{topic_prefix}{number}-"))
+            await flows[-1].start_both()
+            flows[-1].grow()
+        for flow in flows:
+            await flow.wait_until_equal()
+            await flow.stop()
+            assert flow.lines() == flow.records()
+            assert flow.failures() == []
+    finally:
+        for each in engines:
+            await each.close()
+
+
+async def test_a_batch_that_exceeds_the_drivers_memory_fails_with_its_remedy(
+    make_engine: Engines, archive: Path, kafka: Kafka, tmp_path: Path, topic_prefix: str
+) -> None:
+    # by default half of spark.driver.memory
+    harness = make_engine("small-driver", archive, {"spark.driver.maxResultSize": "1m"})
+    try:
+        await harness.start()
+        flow = Flow(harness, kafka.bootstrap, tmp_path, topic_prefix)
+        lines = random.Random(1).randbytes(4 << 20).hex("\n", 40)
+        flow.source.write_text(f"{lines}\n")
+        await flow.start("source")
+        await wait_until_async(flow.failures, timeout_s=CALL_TIMEOUT_S)
+        assert "lower batch.max.bytes, or raise spark.driver.memory" in flow.failures()[0]
+    finally:
+        await harness.close()

@@ -6,6 +6,7 @@ Python.
 
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -33,14 +34,14 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class SparkCluster:
-    """A master, and a worker; stop it with ``close``."""
+    """A master, and workers of so many cores each; stop it with ``close``."""
 
-    def __init__(self, directory: Path, *, secret: str, cores: int = 1) -> None:
-        master_port, master_ui, worker_port, worker_ui = free_ports(4)
+    def __init__(self, directory: Path, *, secret: str, workers: int = 2, cores: int = 1) -> None:
+        master_port, master_ui = free_ports(2)
         self.master_url = f"spark://{HOST}:{master_port}"
         self._secret = secret
         directory.mkdir(parents=True, exist_ok=True)
-        #: Where the worker puts the files of executors.
+        #: Where the workers put the files of executors.
         self.work = directory / "work"
         settings = directory / "spark.properties"
         values = protection(self.master_url, {SECRET: secret}) | {
@@ -59,13 +60,18 @@ class SparkCluster:
             *common,
             *("--port", str(master_port), "--webui-port", str(master_ui)),
         )
-        self.worker = self._process(
-            directory / "worker",
-            "org.apache.spark.deploy.worker.Worker",
-            *common,
-            *("--cores", str(cores), "--memory", "2g", "--work-dir", str(self.work)),
-            *("--port", str(worker_port), "--webui-port", str(worker_ui), self.master_url),
-        )
+        ports = map(str, free_ports(2 * workers))
+        self.workers = [
+            self._process(
+                directory / f"worker-{number}",
+                "org.apache.spark.deploy.worker.Worker",
+                *common,
+                *("--cores", str(cores), "--memory", "2g"),
+                *("--work-dir", str(self.work / str(number))),
+                *("--port", next(ports), "--webui-port", next(ports), self.master_url),
+            )
+            for number in range(workers)
+        ]
 
     def _process(self, directory: Path, spark_class: str, *arguments: str) -> ChildProcess:
         program = str(Path(_find_spark_home()) / "bin" / "spark-class")
@@ -85,19 +91,20 @@ class SparkCluster:
         return made
 
     def start(self) -> None:
-        """Start both processes."""
+        """Start all processes."""
         self.start_master()
-        self.start_worker()
+        for worker in self.workers:
+            self.start_worker(worker)
 
     def start_master(self) -> None:
         """Start the master, and wait until it serves."""
         seen = self.master.log().count(_IS_MASTER)
         self.master.start(ready=lambda: self.master.log().count(_IS_MASTER) > seen)
 
-    def start_worker(self) -> None:
-        """Start the worker, and wait until the master has it."""
-        seen = self.worker.log().count(_IS_REGISTERED)
-        self.worker.start(ready=lambda: self.worker.log().count(_IS_REGISTERED) > seen)
+    def start_worker(self, worker: ChildProcess) -> None:
+        """Start a worker, and wait until the master has it."""
+        seen = worker.log().count(_IS_REGISTERED)
+        worker.start(ready=lambda: worker.log().count(_IS_REGISTERED) > seen)
 
     def engine_conf(self, archive: Path) -> dict[str, str]:
         """The Spark settings of an engine whose executors here have only this archive."""
@@ -106,19 +113,20 @@ class SparkCluster:
     @property
     def services(self) -> Mapping[str, tuple[ChildProcess, Callable[[], None]]]:
         """Its processes, and what starts each."""
-        return {
-            "worker": (self.worker, self.start_worker),
-            "master": (self.master, self.start_master),
+        workers = {
+            worker.name: (worker, partial(self.start_worker, worker)) for worker in self.workers
         }
+        return {**workers, "master": (self.master, self.start_master)}
 
     def executors(self) -> list[psutil.Process]:
-        """The executors of the worker."""
-        return executors_below(psutil.Process(self.worker.pid)) if self.worker.is_alive else []
+        """The executors of the workers."""
+        alive = [psutil.Process(each.pid) for each in self.workers if each.is_alive]
+        return [executor for each in alive for executor in executors_below(each)]
 
     def close(self) -> None:
         """Kill everything, and remove the unpacked archives, which are large."""
         executors = self.executors()
-        for process in (self.master, self.worker):
+        for process in (self.master, *self.workers):
             process.kill()
         for executor in executors:
             executor.kill()
