@@ -4,9 +4,12 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from drover.connector.connector import Connector
 from drover.connectors.java.connectors import connector_of
 from drover.java_plugins.catalogue import JavaClass, Kind
+from drover.java_plugins.host import HOSTS, Lease, Plugins
 from tests.support.compiled_plugins import compiled, jar
 from tests.support.kafka.jars import CACHE, find_jars
 
@@ -52,3 +55,16 @@ def compiled_plugin(folder: Path, sources: dict[str, str]) -> Path:
     plugin = folder / "test-plugin"
     jar(plugin / "plugin.jar", compiled(folder / "build", sources))
     return plugin
+
+
+def noted_owners(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The owners of the JVMs that are used from now on; empty texts for shared ones."""
+    owners: list[str] = []
+    use = HOSTS.use
+
+    def noted(plugins: Plugins, owner: str = "") -> Lease:
+        owners.append(owner)
+        return use(plugins, owner)
+
+    monkeypatch.setattr(HOSTS, "use", noted)
+    return owners

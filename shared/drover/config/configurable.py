@@ -37,8 +37,8 @@ class Configurable(ABC):
         """The parsed values of its settings, of all values behind its prefix."""
         return {key.name: values[key.name] for key in cls.config_def()}
 
-    def belong_to(self, task: str) -> None:  # noqa: B027 - most use no processes
-        """Use processes of this task only. Called before its first use, if the config wants it."""
+    def belong_to(self, owner: str) -> None:  # noqa: B027 - most use no processes
+        """Use processes of this task or preview only. Called before its first use, if at all."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Release what the object holds on the driver. Called when its task has ended."""

@@ -27,6 +27,11 @@ class StaleClaimError(FailedPreconditionError):
         super().__init__(Reason.STALE_CLAIM, message, metadata={"claim": str(claim)})
 
 
+def preview_owner(connector: str) -> str:
+    """The owner of the processes in which a preview runs: apart from running connectors."""
+    return f"preview of {connector}"
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
     """The table that a source reads completely.

@@ -18,7 +18,7 @@ from drover.connectors.java.connectors import connector_of
 from drover.connectors.java.tasks import JavaTaskError
 from drover.errors import Reason, UnavailableError
 from drover.java_plugins.catalogue import JavaClass, Kind
-from drover.java_plugins.host import CALL_LIMIT, HOSTS, Hosts, JavaHostError, Lease, Plugins
+from drover.java_plugins.host import CALL_LIMIT, HOSTS, Hosts, JavaHostError, Plugins
 from drover.testing import SinkKit, SourceKit, TaskFailedError
 from drover_worker.engine.preview import PreviewRefusedError
 from tests.support import compiled_plugins
@@ -30,6 +30,7 @@ from tests.support.java_plugins import (
     compiled_plugin,
     file_plugin,
     java_connector,
+    noted_owners,
 )
 from tests.support.kafka.jars import find_jars
 from tests.support.kafka.missing import KafkaMissingError
@@ -115,13 +116,7 @@ def test_a_java_source_is_previewed_in_a_jvm_of_the_preview_if_its_config_permit
     with pytest.raises(PreviewRefusedError, match=r"FileStreamSourceConnector .*java.preview=true"):
         previewed(refused)
     kit = source_kit(file_source, {"java.preview": "true"}, **config)
-    owners: list[str] = []
-
-    def use(plugins: Plugins, owner: str = "") -> Lease:
-        owners.append(owner)
-        return Hosts.use(HOSTS, plugins, owner)
-
-    monkeypatch.setattr(HOSTS, "use", use)
+    owners = noted_owners(monkeypatch)
     found = previewed(kit, rows=2)
     assert [[each.value for each in row.records] for row in found.rows] == [
         ['"one"', '"one"'],

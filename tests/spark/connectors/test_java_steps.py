@@ -19,6 +19,8 @@ from drover.java_plugins import install
 from drover.java_plugins.host import HOSTS
 from drover.testing import SinkKit, SourceKit, TaskFailedError
 from tests.support.compiled_plugins import compiled, jar, java_host, require_mvn
+from tests.support.java_plugins import noted_owners
+from tests.support.previews import previewed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
@@ -175,6 +177,17 @@ def test_isolated_tasks_have_their_own_jvms_for_steps(
         except TaskFailedError:
             failed.append(topic)
     assert len(failed) == 1
+
+
+def test_the_steps_of_a_preview_have_their_own_jvm(
+    source_kit: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = noted_owners(monkeypatch)
+    file = lines(tmp_path / "in", "one")
+    config = {**NAMED, "name": "seen", "value.converter": "JsonConverter"}
+    found = previewed(source_kit(FileStreamSource, config, file=file, topic="lines"))
+    assert [row.records[-1].topic for row in found.rows] == ["lines-x"]
+    assert set(owners) == {"preview of seen"}
 
 
 def test_validation_configures_the_class_and_lists_versions(home: Path, tmp_path: Path) -> None:

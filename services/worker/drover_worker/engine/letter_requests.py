@@ -123,7 +123,9 @@ def _path(
     own = {key: each for key, each in config.items() if key not in (REPLAY, REPLAY_WHERE)}
     kind = plugins.find_of(own)
     parsed = task_config(kind, own, {})
-    with closing(RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark)) as path:
+    with closing(
+        RecordPath(kind, parsed, TaskId(own["name"], 0), tools.spark, is_preview=True)
+    ) as path:
         yield path, kind, parsed
 
 

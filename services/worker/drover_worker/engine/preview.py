@@ -86,7 +86,9 @@ def preview(
     answer = preview_pb2.Preview()
     time_s = min(_TIME_S, tools.limits.start_ms / 2000)
     showing = _Showing(answer, row_count, time_s)
-    with closing(RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane)) as path:
+    with closing(
+        RecordPath(connector_class, parsed, task, tools.spark, plane=tools.plane, is_preview=True)
+    ) as path:
         is_sink = issubclass(connector_class, SinkConnector)
         if dead_letters and path.replay is not None:
             path.repairs = encoded_repairs(tools.plane, letter_format(path), repairs)
@@ -246,7 +248,9 @@ def _polled(
     ``configs`` are the connector's config and the task's own.
     """
     merged = task_config(connector_class, *configs)
-    path = RecordPath(connector_class, merged, task, tools.spark, plane=tools.plane)
+    path = RecordPath(
+        connector_class, merged, task, tools.spark, plane=tools.plane, is_preview=True
+    )
     instance = (connector_class.preview_task_class or connector_class.task_class)()
     try:
         instance.start(

@@ -19,6 +19,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
+from drover.connector.task import preview_owner
 from drover.connectors.java.chain import HostSettings, hosted_config
 from drover.connectors.java.made_classes import python_class
 from drover.connectors.java.places import has_class, plugins_of
@@ -35,7 +36,6 @@ from drover.connectors.java.tasks import (
     JavaSourceTask,
     JavaTaskError,
     hanging,
-    preview_owner,
 )
 from drover.convert.json_converter import JsonConverter
 from drover.errors import DroverError

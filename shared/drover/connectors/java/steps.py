@@ -198,9 +198,9 @@ class JavaStep(Configurable):
         self._running: RunningStep | None = None
         self._owner = ""
 
-    def belong_to(self, task: str) -> None:
-        """See Configurable: a JVM for the steps of this task."""
-        self._owner = task
+    def belong_to(self, owner: str) -> None:
+        """See Configurable: a JVM for the steps of this task or preview."""
+        self._owner = owner
 
     def running(self) -> RunningStep:
         """The step in the plugin's JVM, which it starts if there is none. Only on the driver.

@@ -33,7 +33,7 @@ from drover.connector.settings import (
     PARTITIONER_KEYLESS,
     SPREAD,
 )
-from drover.connector.task import TaskContext
+from drover.connector.task import TaskContext, preview_owner
 from drover.connectors.java.chain import has_steps_of_drover, hosted_config
 from drover.connectors.java.places import plugins_of
 from drover.connectors.java.settings import (
@@ -108,11 +108,6 @@ def figure_name(metric: str) -> str:
     """The figure for a plugin's metric: ``records-made`` is ``records_made_count``."""
     name = _NOT_IN_FIGURES.sub("_", metric.lower()).strip("_")
     return name if name.endswith(FIGURE_UNITS) else f"{name}_count"
-
-
-def preview_owner(connector: str) -> str:
-    """The owner of the JVM in which a preview runs: apart from running connectors."""
-    return f"preview of {connector}"
 
 
 class _Hosted:

@@ -31,6 +31,7 @@ from drover.connector.record_settings import (
 )
 from drover.connector.replay_settings import Replay
 from drover.connector.settings import JAVA_ISOLATION, OF_TASK, TOPIC_PARTITIONS, TOPICS
+from drover.connector.task import preview_owner
 from drover.connector.topic_settings import source_topic_creation, topic_creation_of
 from drover.convert.converter import Converter
 from drover.convert.json_converter import JsonConverter
@@ -117,10 +118,12 @@ class RecordPath:
         record_bytes_max: int | None = None,
         record_bytes_max_of: Callable[[str], int | None] = lambda _topic: None,
         plane: DataPlane | None = None,
+        is_preview: bool = False,
     ) -> None:
         """Larger records than ``record_bytes_max`` fail individually, if the source's records are
         decoded at all. Dead letters are cut to ``record_bytes_max_of`` their topic.
-        ``plane`` has the topics that a source writes to, which may need keys.
+        ``plane`` has the topics that a source writes to, which may need keys. The Java steps of a
+        preview run in JVMs that no running task uses.
         """
         self._plane = plane
         self._creation: TopicCreation | None = None
@@ -130,6 +133,7 @@ class RecordPath:
         self._class = connector_class
         self._config = config
         self._task = task
+        self._is_preview = is_preview
         self._spark = spark
         self.errors = ErrorSettings.of(config)
         self.replay = Replay.of(config)
@@ -435,10 +439,17 @@ class RecordPath:
         return self._found_converters[structured]
 
     def _isolate(self, parts: Iterable[Configurable]) -> None:
-        """Give transforms and converters processes of their own, if the config wants it."""
-        if self._config[JAVA_ISOLATION] == OF_TASK:
-            for each in parts:
-                each.belong_to(str(self._task))
+        """Give transforms and converters processes of their own, if the config wants it, or for a
+        preview.
+        """
+        if self._is_preview:
+            owner = preview_owner(self._task.connector)
+        elif self._config[JAVA_ISOLATION] == OF_TASK:
+            owner = str(self._task)
+        else:
+            return
+        for each in parts:
+            each.belong_to(owner)
 
     @property
     def _steps(self) -> list[Configurable]:
