@@ -36,6 +36,7 @@ from tests.support.kafka.debezium import find_debezium
 from tests.support.kafka.jars import KafkaJars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.postgres import Postgres
+from tests.support.waiting import pause
 
 ROUNDS = 5
 #: With its defaults Debezium writes some ten thousand changes a second.
@@ -43,6 +44,10 @@ CHANGE_COUNT = min(ROW_COUNT, 200_000)
 AT_LEAST_AS_FAST = "ratio >= 1"
 HOSTED = "hosted"
 _PLUGIN_JVM = "Java plugins"
+#: A database, a topic and connectors without work.
+_IDLE = "unused"
+_START_TIMEOUT_S = 120.0
+_POLL_S = 0.1
 _SOURCE = {"connector.class": FILE_SOURCE}
 FILE = Job(
     "java_file_copy",
@@ -146,6 +151,25 @@ async def first_task(stage: Stage, *, rounds: int = ROUNDS) -> Figure:
     )
 
 
+async def _keep_debezium(stage: JavaStage) -> None:
+    """Run idle connectors in Debezium's JVMs, which end some time after their last use: rounds that
+    take long would each measure a JVM that compiles its code again.
+    """
+    stage.postgres.execute(f"CREATE DATABASE {_IDLE}")
+    source = {
+        **cdc_changes.debezium_config(stage.postgres, _IDLE),
+        "database.dbname": _IDLE,
+        "publication.autocreate.mode": "all_tables",
+    }
+    sink = {**topic_sinks.debezium_sink(stage.postgres, _IDLE), "topics": _IDLE}
+    await asyncio.to_thread(create_topic, stage.bootstrap, _IDLE)
+    await stage.drover.create(f"{_IDLE}-source", source)
+    await stage.drover.create(f"{_IDLE}-sink", sink)
+    async with asyncio.timeout(_START_TIMEOUT_S):
+        while await stage.drover.running_count() < 2:
+            await pause(_POLL_S)
+
+
 async def measure(stage: JavaStage, jars: KafkaJars) -> AsyncIterator[Figure]:
     """All figures."""
     sides = [stage.drover, stage.connect]
@@ -159,6 +183,7 @@ async def measure(stage: JavaStage, jars: KafkaJars) -> AsyncIterator[Figure]:
         for figure in await compared(sides, job, stage.bootstrap, stage.folder, peer):
             yield figure
     await stage.drover.delete("idle")
+    await _keep_debezium(stage)
     for figure in await cdc_changes.measure(
         stage,
         change_count=CHANGE_COUNT,

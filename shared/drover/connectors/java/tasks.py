@@ -119,6 +119,8 @@ class _Hosted:
     def __init__(self) -> None:
         self._lease: Lease | None = None
         self._run: int | None = None
+        #: Whether the plugin's source wants to know where its records are stored.
+        self._acknowledges = False
 
     def _start(self, context: TaskContext, call: str, **arguments: Any) -> None:
         texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
@@ -141,6 +143,7 @@ class _Hosted:
             **arguments,
         )
         self._run = started["run"]
+        self._acknowledges = started.get("acknowledges", False)
         start_s = limit_s(CALL_LIMIT)
         until = time.monotonic() + start_s
         while not context.stopping():
@@ -292,7 +295,7 @@ class JavaSourceTask(_Hosted, SourceTask):
 
     def placed(self, placement: Placement, batch_count: int) -> None:
         """See SourceTask."""
-        if not self._knows_partitions:
+        if not (self._acknowledges and self._knows_partitions):
             return
         self._called(
             "placed",

@@ -87,8 +87,12 @@ final class BatchProducer extends MockProducer<byte[], byte[]> {
         phase.idle();
         Transaction done = open;
         // the row's index takes the place of its offset, until Drover has stored it
+        TopicPartition place = null;
         for (int row = 0; row < callbacks.size(); row++) {
-            TopicPartition place = new TopicPartition(done.records.get(row).topic(), 0);
+            String topic = done.records.get(row).topic();
+            if (place == null || !place.topic().equals(topic)) {
+                place = new TopicPartition(topic, 0);
+            }
             callbacks.get(row).onCompletion(new RecordMetadata(place, row, 0, -1, -1, -1), null);
         }
         callbacks.clear();

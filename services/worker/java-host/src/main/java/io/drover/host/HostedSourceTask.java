@@ -52,6 +52,11 @@ final class HostedSourceTask extends SourceTask {
         }
     }
 
+    /** Whether the plugin has a commitRecord. */
+    boolean acknowledges() {
+        return acknowledges;
+    }
+
     void committed(Transaction transaction) {
         current = transaction;
     }

@@ -174,7 +174,8 @@ final class Server {
                 return null;
             }
             case "start_source" -> {
-                return started(new TaskRun.Source(plugins, request));
+                TaskRun.Source source = new TaskRun.Source(plugins, request);
+                return started(source).put("acknowledges", source.acknowledges());
             }
             case "start_sink" -> {
                 return started(new TaskRun.Sink(plugins, request));

@@ -215,6 +215,11 @@ abstract class TaskRun implements TaskStatus.Listener {
                 part == parts - 1 ? rejected : List.of(), !rejected.isEmpty(), out);
         }
 
+        /** Whether the plugin wants to know where its records are stored. */
+        boolean acknowledges() {
+            return task.acknowledges();
+        }
+
         /** The place of the rows of the oldest batches, which Drover stored together. */
         void placed(JsonNode request) {
             producer.place(request.get("batches").asInt(), new Placement(request));
