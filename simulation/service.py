@@ -175,7 +175,8 @@ class Served(Generic[MachineT]):
         finally:
             del self._parked[call_id]
         self._event_count += 1
-        is_complete = self.runtime._in_flight is None  # between decision and replay it is not
+        # a decision before its replay is incomplete, and what a fenced writer decided stays so
+        is_complete = self.runtime._in_flight is None and not self.runtime._life.ending
         if is_complete and self._event_count % self._validate_every == 0:
             validate(self._process, self.machine)
 

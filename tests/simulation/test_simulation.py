@@ -32,3 +32,9 @@ def test_sources_on_brokers_publish_each_record_once(seeds: Sequence[int]) -> No
     outcomes = run_seeds(seeds, on_kafka=True)
     failures = [each.story for each in outcomes if each.summary is None]
     assert not failures, "\n\n".join(failures[:3])
+
+
+def test_the_stale_state_of_a_fenced_coordinator_breaks_no_rule() -> None:
+    # a coordinator stands still while it appends a generation, and another one takes its shards
+    (outcome,) = run_seeds([10_118])
+    assert outcome.summary is not None, outcome.story
