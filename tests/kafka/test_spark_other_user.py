@@ -34,7 +34,7 @@ pytestmark = [
 __all__ = ["shared_folder"]
 
 _SECRET = "a-secret-of-tests-only"
-_REJECTS = b"Expected SaslMessage"
+_REJECTS = b"Unknown challenge message"
 
 
 @pytest.fixture
