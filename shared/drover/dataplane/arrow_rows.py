@@ -191,8 +191,10 @@ def _lost_passes() -> Iterator[None]:
     try:
         yield
     except Py4JError as error:
-        told = _of_java(error)
-        if _RESULT_LIMIT in told:
+        # the cause of the exception that the JVM's call throws
+        limit = next((line for line in str(error).splitlines() if _RESULT_LIMIT in line), "")
+        told = limit.strip()[:1_000] or _of_java(error)
+        if limit:
             raise AnswerTooLargeError(
                 "a batch is too large for the memory of the Spark driver: lower batch.max.bytes, "
                 f"or raise spark.driver.memory in DROVER_SPARK_CONF ({told})"
