@@ -35,6 +35,6 @@ def test_sources_on_brokers_publish_each_record_once(seeds: Sequence[int]) -> No
 
 
 def test_the_stale_state_of_a_fenced_coordinator_breaks_no_rule() -> None:
-    # a coordinator stands still while it appends a generation, and another one takes its shards
+    # a coordinator is paused while it appends a generation, and another one takes its shards
     (outcome,) = run_seeds([10_118])
     assert outcome.summary is not None, outcome.story
