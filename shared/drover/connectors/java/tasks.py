@@ -119,10 +119,9 @@ class _Hosted:
     def __init__(self) -> None:
         self._lease: Lease | None = None
         self._run: int | None = None
-        #: Whether the plugin's source wants to know where its records are stored.
-        self._acknowledges = False
 
-    def _start(self, context: TaskContext, call: str, **arguments: Any) -> None:
+    def _start(self, context: TaskContext, call: str, **arguments: Any) -> dict[str, Any]:
+        """Start the plugin's task; returns what the host says of it."""
         texts: Mapping[str, str] = context.config[CONFIG_TEXTS]
         task = context.task
         owner = str(task) if context.config[JAVA_ISOLATION] == OF_TASK else ""
@@ -143,14 +142,14 @@ class _Hosted:
             **arguments,
         )
         self._run = started["run"]
-        self._acknowledges = started.get("acknowledges", False)
         start_s = limit_s(CALL_LIMIT)
         until = time.monotonic() + start_s
         while not context.stopping():
             if self._called("await_start", run=self._run, wait_ms=_WAIT_MS)["started"]:
-                return
+                break
             if time.monotonic() > until:
                 raise self._hanging("start()", start_s, CALL_LIMIT[0], self._stack())
+        return started
 
     @property
     def _host(self) -> Host:
@@ -260,12 +259,14 @@ class JavaSourceTask(_Hosted, SourceTask):
         """See SourceTask."""
         self._context = context
         offsets = [list(each) for each in context.offsets()]
-        #: Whether the host can find the partitions that Drover chooses for its records.
-        self._knows_partitions = (
-            not has_steps_of_drover(context.config[CONFIG_TEXTS])
+        started = self._start(context, "start_source", offsets=offsets)
+        #: Whether the plugin wants to know where its records are stored, and the host can find the
+        #: partitions that Drover chooses for them.
+        self._wants_places = (
+            started["acknowledges"]
+            and not has_steps_of_drover(context.config[CONFIG_TEXTS])
             and context.config[PARTITIONER_KEYLESS] != SPREAD
         )
-        self._start(context, "start_source", offsets=offsets)
 
     def poll(self) -> SourceBatch | None:
         """See SourceTask."""
@@ -295,7 +296,7 @@ class JavaSourceTask(_Hosted, SourceTask):
 
     def placed(self, placement: Placement, batch_count: int) -> None:
         """See SourceTask."""
-        if not (self._acknowledges and self._knows_partitions):
+        if not self._wants_places:
             return
         self._called(
             "placed",
