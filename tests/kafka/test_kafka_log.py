@@ -301,6 +301,20 @@ async def test_a_record_that_is_too_large_fails_alone(
         assert kept - (set() if privileged else {b"b"}) == {b"a", b"c", b"d"}
 
 
+async def test_a_record_rejected_while_later_ones_are_queued_is_named(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    topic = config_topic(storage_on(kafka.bootstrap, topic_prefix))
+    topic = replace(topic, settings={"max.message.bytes": "100000"})
+    records = [record("large", bytes(200_000)), *(record(f"k{n}") for n in range(300_000))]
+    async with LogOnKafka.opened(kafka.bootstrap, topic_prefix, topics=[topic]) as opened:
+        epoch = await opened.log.claim("w1", Term(1, 1))
+        with raises_reason(Reason.TOO_LARGE, topic.name):
+            await opened.log.append(records, epoch)
+        await opened.log.append([record("a")], epoch)
+        assert [each.record.key for each in await read_all(opened.log)] == [b"a"]
+
+
 # several partitions
 
 

@@ -175,9 +175,15 @@ class TransactionalWriter:
             producer.begin_transaction()
             self._must_abort = True
             self._open = jobs
+            has_failed = False
             for job in jobs:
                 topic = job.records[0].topic if job.records else ""
-                job.produce(producer)
+                try:
+                    job.produce(producer)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError._STATE:
+                        raise
+                    has_failed = True  # the delivery report of an earlier record has the cause
             topic = ""
             with as_raised():
                 producer.flush(left_s(deadline_s))
@@ -185,6 +191,9 @@ class TransactionalWriter:
                 if job.error is not None:
                     topic = job.failed_topic
                     raise KafkaException(job.error)
+            if has_failed:
+                raise KafkaException(why_given_up(producer))
+            for job in jobs:
                 if job.missing_count:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             # only after the flush: if a position is rejected, librdkafka purges queued records
