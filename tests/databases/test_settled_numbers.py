@@ -33,7 +33,10 @@ class Reader:
         query = options.pop("query", None)
         with self.address.connected() as connection:
             columns = reflected(connection, "items", None, "none")
-        source = TableSource("items", None, columns, incrementing="id", query=query)
+        primary = "id" if query is None else None
+        source = TableSource(
+            "items", None, columns, incrementing="id", primary_number=primary, query=query
+        )
         self.planner = TablePlanner(self.address, source, INCREMENTING, {}, **options)
 
     def step(self, rows_max: int = 100) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import sqlalchemy as sa
 
 from drover.connector import RetriableError
 from drover.connectors.jdbc.database import (
@@ -142,6 +143,39 @@ def test_rows_by_number_come_in_order_and_each_once(
     insert(database, (4, "late", NOW), (10, "x", NOW))
     assert all_of(address, plan) == [9, 10]
     assert step(address, plan) is None
+
+
+@pytest.mark.parametrize("kind", ["few gaps", "many gaps", "one large gap"])
+def test_rows_of_a_primary_key_are_counted_where_its_numbers_have_many_gaps(
+    database: Database, kind: str
+) -> None:
+    numbers = {
+        "few gaps": [each for each in range(1, 601) if each % 7],
+        "many gaps": [*range(1, 1_001, 20)],
+        "one large gap": [*range(1, 101), *range(2**31 - 300, 2**31)],
+    }[kind]
+    database.execute(
+        "CREATE TABLE items (id INTEGER PRIMARY KEY)",
+        f"INSERT INTO items VALUES {', '.join(f'({each})' for each in numbers)}",
+    )
+    reader = TableReader(database, INCREMENTING)
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        batches = list(reader.batches(rows_max=20))
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert [each for batch in batches for each in batch] == numbers
+    assert max(map(len, batches)) <= 20
+    counted = sum("count(DISTINCT" in each for each in statements)
+    if kind == "many gaps":
+        assert counted >= len(batches)
+    else:
+        assert counted < len(batches) / 2
 
 
 def test_it_goes_on_where_the_offset_says(database: Database, address: DatabaseAddress) -> None:

@@ -29,7 +29,6 @@ from drover.connectors.jdbc.reflection import (
 from drover.connectors.jdbc.source_rights import lacking_to_describe, lacking_to_read, query_names
 from drover.connectors.jdbc.source_settings import (
     BOTH,
-    BULK,
     DB_TIMEZONE,
     INCREMENTING,
     INCREMENTING_COLUMN,
@@ -179,7 +178,7 @@ def _table_source(
     keys = primary_key_of(connection, name, schema)
     types = {each.name: each.arrow_type for each in columns}
     primary = None
-    if config[MODE] == BULK and len(keys) == 1 and pa.types.is_integer(types[keys[0]]):
+    if len(keys) == 1 and pa.types.is_integer(types[keys[0]]):
         primary = keys[0]
     source = _source(config, name, schema, columns, keys=keys, primary_number=primary)
     return replace(source, row_bytes=_row_bytes(connection, source))

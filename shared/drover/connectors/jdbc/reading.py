@@ -1,7 +1,8 @@
 """Reads rows of a statement as Arrow batches, on executors: by COPY or a cursor."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any
@@ -30,6 +31,10 @@ _MYSQL = (
 )
 _FIRST_ROWS, _MOST_ROWS = 100, 10_000
 _BATCH_BYTES = 8 * 1024 * 1024
+
+
+#: A session that was not used for so long is replaced: a network may have dropped it silently.
+_KEPT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +266,45 @@ def session(
                     f"the snapshot to read at {address} has expired: its session ended"
                 ) from None
         yield connection
+
+
+class KeptSession:
+    """A session that stays open between uses, until ``close`` or an error.
+
+    Args:
+        address: The database.
+        now_s: A monotonic clock.
+    """
+
+    def __init__(
+        self, address: DatabaseAddress, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._address = address
+        self._now_s = now_s
+        self._opened: ExitStack | None = None
+        self._connection: sa.Connection | None = None
+        self._used_s = 0.0
+
+    @contextmanager
+    def use(self) -> "Iterator[sa.Connection]":
+        """The session, in a transaction that is rolled back at the end."""
+        if self._now_s() - self._used_s > _KEPT_S:
+            self.close()
+        if self._connection is None:
+            opened = ExitStack()
+            self._connection = opened.enter_context(session(self._address))
+            self._opened = opened
+        try:
+            yield self._connection
+            self._connection.rollback()
+        except BaseException:
+            self.close()
+            raise
+        self._used_s = self._now_s()
+
+    def close(self) -> None:
+        """Close the session; idempotent."""
+        opened, self._opened, self._connection = self._opened, None, None
+        if opened is not None:
+            with suppress(sa.exc.SQLAlchemyError):
+                opened.close()

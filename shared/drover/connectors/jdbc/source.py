@@ -109,10 +109,12 @@ class JdbcSourceTask(SourceTask):
     def start(self, context: SourceTaskContext) -> None:
         """Inspect the tables, and resume each at its committed offset."""
         from drover.connectors.jdbc.catalogue import sources_of
+        from drover.connectors.jdbc.reading import KeptSession
 
         config = context.config
         self._context = context
         self._address = _address_of(config)
+        self._session = KeptSession(self._address)
         self._interval_s = config[POLL_INTERVAL_MS] / 1000
         self._planners: list[TablePlanner] = []
         #: Tables whose last batch was not committed: the rows before a bad one are read first.
@@ -132,8 +134,6 @@ class JdbcSourceTask(SourceTask):
 
     def poll(self) -> SourceBatch | None:
         """The next rows of the first table that has new ones."""
-        from drover.connectors.jdbc.reading import session
-
         for each in self._planners:
             each.batch_done()
         now_s = time.monotonic()
@@ -142,10 +142,11 @@ class JdbcSourceTask(SourceTask):
         due = [each for each in turns if self._due_s[each] <= now_s]
         if not due:
             self._end_bulk()
+            self._session.close()
             return None
         spark = self._context.spark
         looking = translated_errors(self._address, "reading new rows")
-        with looking, session(self._address) as connection:
+        with looking, self._session.use() as connection:
             for index in due:
                 planner = self._planners[index]
                 rows_max = self._rows_max(planner.source)
@@ -159,9 +160,10 @@ class JdbcSourceTask(SourceTask):
                 if plan is not None:
                     self._report_bulk(connection, planner.source, len(due), more=plan.more)
                     break
-            else:
-                self._end_bulk()
-                return None
+        if plan is None:
+            self._end_bulk()
+            self._session.close()
+            return None
         # read all of a table, as of one snapshot, before the next table
         self._next = index if plan.more and self._context.config[MODE] == BULK else index + 1
         planner.advance(plan.offset)
@@ -188,6 +190,8 @@ class JdbcSourceTask(SourceTask):
 
     def stop(self) -> None:
         """Release sessions and locks on tables."""
+        if hasattr(self, "_session"):
+            self._session.close()
         for each in getattr(self, "_planners", ()):
             each.close()
 

@@ -28,6 +28,11 @@ from drover.connectors.jdbc.whole_table import WholeTable, is_postgres_view
 
 #: An additional Spark partition does not pay off for fewer rows.
 _SPLIT_ROWS = 20_000
+#: The share of numbers between two bounds that rows have, in a table with few gaps.
+_FEW_GAPS = 0.5
+#: How many batches of such a table are planned without counting their rows, then one is counted.
+_UNCOUNTED_MAX = 8
+_HIGHEST_NUMBER = 2**63 - 1
 #: How long to wait for rows in a gap of the numbers if writers are not visible.
 _UNSEEN_WRITERS_MS = 5_000
 #: Before all times, in any zone.
@@ -104,6 +109,8 @@ class TablePlanner:
         #: All rows up to this number are visible.
         self._settled = self._number
         self._whole: WholeTable | None = None
+        #: How many batches may be planned without counting rows.
+        self._uncounted_left = 0
 
     def plan(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         """The next rows, about ``rows_max``; None if there are none now.
@@ -157,10 +164,18 @@ class TablePlanner:
 
     def _by_number(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         number = self._column(self.source.incrementing)
+        uncounted = self._uncounted(connection, number, rows_max)
+        if uncounted is not None:
+            first, last = uncounted
+            parts = self._between(number, first, last, last - first + 1, parallel)
+            return Plan(parts, {"incrementing": last})
         bounds = self._bounds(connection, number, rows_max)
         if bounds is None:
             return None
         first, last, count = bounds
+        if self.source.incrementing == self.source.primary_number:
+            few_gaps = count == rows_max and count >= (last - first + 1) * _FEW_GAPS
+            self._uncounted_left = _UNCOUNTED_MAX if few_gaps else 0
         upto = self._settled_upto(connection, number, first, last, count)
         if upto is None or upto < first:
             return None
@@ -179,13 +194,45 @@ class TablePlanner:
         ).one()
         if last is None:
             return None
-        for each in (first, last):
-            if isinstance(each, str | bytes) or int(each) != each:
-                raise DatabaseError(
-                    f"table {self.source.id!r} has {each!r} in {number.name}, which is no whole "
-                    "number: correct it, or leave such rows out by a query"
-                )
-        return int(first), int(last), int(count)
+        return self._whole_number(number, first), self._whole_number(number, last), int(count)
+
+    def _uncounted(
+        self, connection: "sa.Connection", number: "sa.ColumnElement[Any]", rows_max: int
+    ) -> tuple[int, int] | None:
+        """The first and last number of the next rows if the last batch had few gaps, otherwise
+        None.
+
+        Two lookups in the index of the primary key, where ``_bounds`` reads an entry for each row.
+        """
+        if self._number is None or self._uncounted_left == 0:
+            return None
+        self._uncounted_left -= 1
+        # a BIGINT, because the column's type may end before it
+        last_possible = sa.literal(min(self._number + rows_max, _HIGHEST_NUMBER), sa.BigInteger())
+        found = sa.select(sa.func.min(number), sa.func.max(number)).where(
+            number > self._number, number <= last_possible
+        )
+        first, last = connection.execute(found).one()
+        if last is None:
+            return None
+        first, last = self._whole_number(number, first), self._whole_number(number, last)
+        if last - first < rows_max * _FEW_GAPS:
+            return None
+        numbers = self._settling(connection)
+        if numbers is not None and not self._is_settled(last):
+            self._look(connection, number, numbers)
+            if not self._is_settled(last):
+                return None
+        return first, last
+
+    def _whole_number(self, number: "sa.ColumnElement[Any]", value: Any) -> int:
+        """Raises: DatabaseError: The value is none, which SQLite stores in columns of any type."""
+        if isinstance(value, str | bytes) or int(value) != value:
+            raise DatabaseError(
+                f"table {self.source.id!r} has {value!r} in {number.name}, which is no whole "
+                "number: correct it, or leave such rows out by a query"
+            )
+        return int(value)
 
     def _between(
         self, number: "sa.ColumnElement[Any]", first: int, last: int, count: int, parallel: int
@@ -216,8 +263,7 @@ class TablePlanner:
             last <= stands or (first == stands + 1 and count == last - stands)
         ):
             return last
-        highest = connection.execute(sa.select(sa.func.max(number))).scalar_one()
-        stands = self._settled = _highest(stands, numbers.look(connection, int(highest)))
+        stands = self._look(connection, number, numbers)
         if stands is None or last <= stands:
             return None if stands is None else last
         # consecutive numbers after settled ones are settled as well
@@ -228,6 +274,20 @@ class TablePlanner:
         unbroken = sa.select(sa.func.max(found.c[0])).where(found.c[0] == found.c[1] + stands)
         upto = connection.execute(unbroken).scalar_one()
         return stands if upto is None else int(upto)
+
+    def _is_settled(self, number: int) -> bool:
+        return self._settled is not None and number <= self._settled
+
+    def _look(
+        self,
+        connection: "sa.Connection",
+        number: "sa.ColumnElement[Any]",
+        numbers: SettledNumbers,
+    ) -> int | None:
+        """Update the highest settled number, and return it."""
+        highest = connection.execute(sa.select(sa.func.max(number))).scalar_one()
+        self._settled = _highest(self._settled, numbers.look(connection, int(highest)))
+        return self._settled
 
     def _settling(self, connection: "sa.Connection") -> SettledNumbers | None:
         """The tracker of settled numbers; None if no wait is needed."""

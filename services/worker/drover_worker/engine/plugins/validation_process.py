@@ -51,12 +51,22 @@ WHAT = "the validation"
 #: 0 for a process that runs SQL: it ends with its connection, and limits the time of each query.
 HEAD = struct.Struct("!II")
 CLASS_MAX_BYTES = 4 * 1024
+#: Python imports it with the first host name.
+_HOST_NAMES = "encodings.idna"
 #: What the built-in connectors import when they check systems, by their packages.
 _LIBRARIES = {
     "drover.connectors.files.lines": (),
     "drover.connectors.files": ("obstore", "obstore.store", "fastavro"),
-    "drover.connectors.http": ("drover.connectors.http.client",),
-    "drover.connectors.jdbc": ("sqlalchemy", "psycopg", "pymysql"),
+    "drover.connectors.http": ("drover.connectors.http.client", "httpcore", _HOST_NAMES),
+    "drover.connectors.jdbc": (
+        "drover.connectors.jdbc.catalogue",
+        "psycopg",
+        "pymysql",
+        "sqlalchemy.dialects.mysql.pymysql",
+        "sqlalchemy.dialects.postgresql.psycopg",
+        "sqlalchemy.dialects.sqlite.pysqlite",
+        _HOST_NAMES,
+    ),
     "drover.connectors.kafka": ("confluent_kafka", "confluent_kafka.admin"),
     "drover.connectors.lakehouse": (
         "deltalake",
@@ -64,7 +74,11 @@ _LIBRARIES = {
         "drover.connectors.lakehouse.iceberg_table",
         "drover.connectors.lakehouse.rest_catalog",
     ),
-    "drover.connectors.postgres": ("psycopg",),
+    "drover.connectors.postgres": (
+        "drover.connectors.postgres.server_checks",
+        "psycopg",
+        _HOST_NAMES,
+    ),
 }
 _SQL_LIBRARIES = ("duckdb", "drover.transform.sql.serve")
 
