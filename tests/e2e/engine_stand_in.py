@@ -14,7 +14,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.model.ids import TaskId
 from drover_worker.engine import framing
 from drover_worker.engine.in_flight import InFlight
-from drover_worker.engine.settings import IN_FLIGHT_VARIABLE
+from drover_worker.engine.process_constants import IN_FLIGHT_VARIABLE
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import TREE_VARIABLE
+from drover_worker.engine.process_constants import TREE_VARIABLE
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]

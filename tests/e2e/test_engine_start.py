@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from drover.log.storage import EmbeddedStorage, KafkaTopics, Storage, parse_storage
-from drover_worker.engine.settings import EngineSettings, ExitCode
+from drover_worker.engine.process_constants import ExitCode
+from drover_worker.engine.settings import EngineSettings
 from drover_worker.shell.engine_supervisor import EngineExit, EngineSupervisor
 from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async

@@ -18,7 +18,8 @@ from drover.log.storage import EmbeddedStorage
 from drover.model.ids import TaskId
 from drover_worker.core.events import EndKind
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings, ExitCode
+from drover_worker.engine.process_constants import TREE_VARIABLE, ExitCode
+from drover_worker.engine.settings import EngineLimits, EngineSettings
 from drover_worker.shell.at_work import Suspects
 from drover_worker.shell.engine_supervisor import EngineExit, EngineState, EngineSupervisor
 from tests.support.waiting import wait_until_async

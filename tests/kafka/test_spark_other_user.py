@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from drover.local.spark_archive import write_archive
-from drover_worker.engine.settings import DIRECTORY_VARIABLE
+from drover_worker.engine.process_constants import DIRECTORY_VARIABLE
 from tests.kafka.test_data_plane_engine import Flow
 from tests.security.test_other_user import (
     below,

@@ -12,7 +12,7 @@ import pytest
 
 from drover.local.supervisor import Supervisor
 from drover.security.development_ca import init_certificates
-from drover_worker.engine.settings import DIRECTORY_VARIABLE
+from drover_worker.engine.process_constants import DIRECTORY_VARIABLE
 from tests.spark.engine.harness import Harness
 from tests.support.idle_worker import idle_stages
 from tests.support.other_user import answers, readable_files

@@ -24,11 +24,11 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 100),
     ("grpc.enable_http_proxy", 0),
 )
 _POLL_FIRST_S = 0.05
-_POLL_MAX_S = 0.5
+_POLL_MAX_S = 0.1
 #: The first status code of HTTP for a server that cannot serve.
 _SERVER_ERROR = 500
 

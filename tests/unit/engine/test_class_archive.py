@@ -15,11 +15,7 @@ from drover_worker.engine.class_archive import (
     decisive_settings,
     options_of_engine,
 )
-from drover_worker.engine.settings import (
-    JAVA_OPTIONS,
-    NO_CLASS_ARCHIVES,
-    default_class_archives,
-)
+from drover_worker.engine.settings import JAVA_OPTIONS, NO_CLASS_ARCHIVES, default_class_archives
 
 #: The key needs the path of a program, and starts none.
 JAVA = Java(Path(sys.executable), 17)

@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 from drover_worker.engine.data_limit import RESERVE_BYTES
-from drover_worker.engine.settings import DATA_LIMIT_VARIABLE, ExitCode
+from drover_worker.engine.process_constants import DATA_LIMIT_VARIABLE, ExitCode
 
 #: Python with Arrow's libraries, threads' stacks and allocators' arenas fits in.
 LIMIT_BYTES = 1 << 30

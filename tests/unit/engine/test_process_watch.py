@@ -10,9 +10,9 @@ import structlog
 
 from drover.model.ids import TaskId
 from drover_worker.engine.in_flight import InFlight
+from drover_worker.engine.process_constants import ExitCode
 from drover_worker.engine.process_state import ProcessState
 from drover_worker.engine.process_watch import ProcessWatch
-from drover_worker.engine.settings import ExitCode
 from tests.unit.engine.test_in_flight import marks, table
 
 A0, A1, B0 = TaskId("a", 0), TaskId("a", 1), TaskId("b", 0)

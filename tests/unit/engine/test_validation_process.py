@@ -19,7 +19,8 @@ from drover_worker.engine import framing
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import validations
 from drover_worker.engine.plugins.validations import ValidationProcess
-from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings
+from drover_worker.engine.process_constants import DIRECTORY_VARIABLE
+from drover_worker.engine.settings import EngineSettings
 from tests.support import plugins_for_tests as plugins
 from tests.support.plugins_for_tests import plugin
 from tests.support.repository import REPOSITORY

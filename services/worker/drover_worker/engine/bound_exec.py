@@ -11,7 +11,7 @@ import sys
 
 from drover_worker.engine import process_tree
 from drover_worker.engine.data_limit import unlimit_data
-from drover_worker.engine.settings import ExitCode
+from drover_worker.engine.process_constants import ExitCode
 
 
 def main() -> None:

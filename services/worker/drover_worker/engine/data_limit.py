@@ -14,7 +14,7 @@ import resource
 import threading
 from pathlib import Path
 
-from drover_worker.engine.settings import DATA_LIMIT_VARIABLE, ExitCode
+from drover_worker.engine.process_constants import DATA_LIMIT_VARIABLE, ExitCode
 
 #: What a process at its limit gets to report the error and to stop the task.
 RESERVE_BYTES = 64 << 20

@@ -13,7 +13,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.serializers import UTF8Deserializer, read_int
 
 from drover.python_process import python_command
-from drover_worker.engine.settings import ExitCode
+from drover_worker.engine.process_constants import ExitCode
 
 _TIMEOUT_S = 120.0
 _POLL_S = 0.02

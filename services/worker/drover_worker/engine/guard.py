@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import (
+from drover_worker.engine.process_constants import (
     DIRECTORY_PREFIX,
     DIRECTORY_VARIABLE,
     GROUPS_VARIABLE,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from drover.model.ids import TaskId
 from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 from drover.model.status import StatusKey
+from drover_worker.engine.process_constants import ExitCode
 from drover_worker.engine.process_watch import ProcessWatch
-from drover_worker.engine.settings import ExitCode
 
 _SLOT_COUNT = 512
 #: Values of a slot's flag.

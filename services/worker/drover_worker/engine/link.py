@@ -8,7 +8,7 @@ import structlog
 
 from drover.api.engine.v1 import engine_pb2
 from drover_worker.engine import framing
-from drover_worker.engine.settings import ExitCode
+from drover_worker.engine.process_constants import ExitCode
 
 log = structlog.get_logger(__name__)
 

@@ -37,16 +37,11 @@ from drover_worker.engine.own_cluster import announce_own_cluster
 from drover_worker.engine.planes import open_plane
 from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.configs import EngineConfigs, HidingStream
+from drover_worker.engine.process_constants import DIRECTORY_VARIABLE, IN_FLIGHT_VARIABLE, ExitCode
 from drover_worker.engine.process_state import ProcessState
 from drover_worker.engine.process_watch import ProcessWatch
-from drover_worker.engine.session import SparkEngine, start_spark
-from drover_worker.engine.settings import (
-    DIRECTORY_VARIABLE,
-    IN_FLIGHT_VARIABLE,
-    EngineSettings,
-    ExitCode,
-    is_local_master,
-)
+from drover_worker.engine.session import SparkEngine, start_jvm, start_session
+from drover_worker.engine.settings import EngineSettings, is_local_master
 
 log = structlog.get_logger(__name__)
 
@@ -128,11 +123,12 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
             os._exit(_exit_code_after(exit_code))
 
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
+    jvm = start_jvm(settings, temporary)
     plane: DataPlane | None = None
     with suppress(DroverError):  # the coordinator creates the store and may still be starting
         plane = open_plane(settings, temporary)
         engine.topics_ready(plane)
-    spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
+    spark = start_session(jvm, settings, stop=stop, on_lost=lost)
     if spark is None:
         return None
     try:

@@ -15,7 +15,8 @@ from types import FrameType
 
 from drover_worker.engine import process_tree
 from drover_worker.engine.data_limit import limit_data
-from drover_worker.engine.settings import IN_FLIGHT_VARIABLE, EngineSettings, ExitCode
+from drover_worker.engine.process_constants import IN_FLIGHT_VARIABLE, ExitCode
+from drover_worker.engine.settings import EngineSettings
 
 _QUERY_LIMIT = "half of DROVER_PLUGIN_CALL_TIMEOUT_MS, which the operator of the worker may change"
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from drover_worker.engine import log_lines, process_tree
 from drover_worker.engine.data_limit import limit_data
+from drover_worker.engine.process_constants import ON_KAFKA, STORAGE_VARIABLE
 
 _OF_BATCHES = (
     "pandas",  # pyspark imports it for every Arrow function
     "drover.connector",
-    "drover.dataplane.embedded",
-    "drover.dataplane.kafka.reading",
-    "drover.dataplane.kafka.staging",
 )
+_OF_KAFKA = ("drover.dataplane.kafka.reading", "drover.dataplane.kafka.staging")
+_OF_EMBEDDED = ("drover.dataplane.embedded",)
 
 #: With it pyspark raises the error of an output that is not read; it prints it otherwise.
 _RAISE_FLUSH_FAILURES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
@@ -74,7 +74,8 @@ def manager() -> None:
     """
     use_installed_pyspark()
     pyspark_daemon: Any = importlib.import_module("pyspark.daemon")
-    for module in _OF_BATCHES:
+    of_storage = _OF_KAFKA if os.environ.get(STORAGE_VARIABLE) == ON_KAFKA else _OF_EMBEDDED
+    for module in (*_OF_BATCHES, *of_storage):
         importlib.import_module(module)
     # a worker runs the garbage collector after each task; skip these objects
     gc.freeze()

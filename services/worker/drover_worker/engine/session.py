@@ -12,18 +12,23 @@ from pyspark.sql import SparkSession
 
 from drover.local.java_check import Java, JavaUnusableError, find_java
 from drover.local.spark_archive import ARCHIVE_NAME, ARCHIVE_PYTHON
-from drover.log.storage import EmbeddedStorage
+from drover.log.storage import EmbeddedStorage, KafkaStorage
 from drover.model.sizes import size_bytes
 from drover.python_process import SAFE_PATH_VARIABLE
 from drover_worker.engine.class_archive import NoArchiveError, options_of_engine
 from drover_worker.engine.gateway import EngineStartError, Gateway, start_gateway
+from drover_worker.engine.process_constants import (
+    EMBEDDED,
+    ON_KAFKA,
+    STORAGE_VARIABLE,
+    ExitCode,
+)
 from drover_worker.engine.settings import (
     DEFAULT_DRIVER_MEMORY,
     DRIVER_MEMORY,
     JAVA_OPTIONS,
     LOCAL_JVM_OPTIONS,
     EngineSettings,
-    ExitCode,
     is_local_master,
 )
 from drover_worker.engine.spark_protection import protection
@@ -103,23 +108,15 @@ def check_settings(settings: EngineSettings) -> None:
         )
 
 
-def start_spark(
-    settings: EngineSettings,
-    directory: Path,
-    *,
-    stop: threading.Event,
-    on_lost: Callable[[int], None],
-) -> SparkEngine | None:
-    """Start a JVM and a session. Call from the main thread: the JVM ends with that thread.
+def start_jvm(settings: EngineSettings, directory: Path) -> Gateway:
+    """Start Spark's JVM; returns before it serves. Call from the main thread: it ends with that.
 
     Args:
         settings: The engine's settings.
         directory: For Spark's temporary files; the caller removes it.
-        stop: Aborts the start when set; the result is None then.
-        on_lost: Called on another thread with the JVM's exit code when it ended.
 
     Raises:
-        EngineStartError: No usable Java was found, or Spark rejected its settings.
+        EngineStartError: No usable Java was found, or settings contradict each other.
     """
     check_settings(settings)
     try:
@@ -127,7 +124,27 @@ def start_spark(
         java = find_java()
     except JavaUnusableError as error:
         raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
-    gateway = _start_gateway(settings, directory, java)
+    return _start_gateway(settings, directory, java)
+
+
+def start_session(
+    gateway: Gateway,
+    settings: EngineSettings,
+    *,
+    stop: threading.Event,
+    on_lost: Callable[[int], None],
+) -> SparkEngine | None:
+    """Start a session in a JVM that was started, once it serves.
+
+    Args:
+        gateway: The JVM.
+        settings: The engine's settings.
+        stop: Aborts the start when set; the result is None then.
+        on_lost: Called on another thread with the JVM's exit code when it ended.
+
+    Raises:
+        EngineStartError: The JVM ended, or Spark rejected its settings.
+    """
     if not gateway.wait(stop):
         return None
     gateway.use()
@@ -209,6 +226,7 @@ def _start_gateway(settings: EngineSettings, directory: Path, java: Java) -> Gat
         "PYSPARK_PYTHON": executor_python(settings),
         "SPARK_CONNECT_MODE": "0",
         "SPARK_LOCAL_DIRS": str(directory / "local"),
+        STORAGE_VARIABLE: ON_KAFKA if isinstance(settings.storage, KafkaStorage) else EMBEDDED,
     }
     if is_local_master(settings.spark_master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark serves its UI

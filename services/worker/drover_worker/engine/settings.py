@@ -1,4 +1,4 @@
-"""The settings that the herder passes to an engine, and the engine's exit codes."""
+"""The settings that the herder passes to an engine."""
 
 import dataclasses
 import json
@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -22,46 +21,6 @@ from drover.policy.client_settings import POLICY_VARIABLE
 from drover.policy.egress import HOSTS_VARIABLE
 from drover.policy.files import DENIED_VARIABLE, ROOTS_VARIABLE
 
-#: Marks every process of an engine's tree: the herder kills processes that the guard missed.
-TREE_VARIABLE = "DROVER_ENGINE_TREE"
-#: The directory for an engine's temporary files; its guard creates and removes it.
-DIRECTORY_VARIABLE = "DROVER_ENGINE_DIRECTORY"
-#: The prefix of that directory's name.
-DIRECTORY_PREFIX = "drover-engine-"
-#: Files of control groups that the guard joins, separated by colons.
-GROUPS_VARIABLE = "DROVER_ENGINE_GROUPS"
-#: The limit of the data of each Python process (RLIMIT_DATA), in bytes.
-DATA_LIMIT_VARIABLE = "DROVER_ENGINE_DATA_LIMIT"
-#: The descriptor of the ``in_flight`` table.
-IN_FLIGHT_VARIABLE = "DROVER_ENGINE_IN_FLIGHT"
-
-
-class ExitCode(IntEnum):
-    """Exit codes of an engine process. A signal shows as 128 + its number."""
-
-    STOPPED = 0
-    #: A defect of the engine.
-    FAILED = 1
-    #: The settings contradict each other.
-    BAD_SETTINGS = 80
-    #: No usable Java was found.
-    JAVA_UNUSABLE = 81
-    #: Java runs, but the Spark session did not start.
-    SPARK_NOT_STARTED = 82
-    #: The JVM of a running engine ended.
-    SPARK_LOST = 83
-    #: The herder has ended.
-    ORPHANED = 84
-    #: The JVM ran out of heap.
-    HEAP_USED_UP = 85
-    #: The JVM of a running engine was killed (SIGKILL).
-    SPARK_KILLED = 86
-    #: Code of a connector damaged the process, such as by closing the engine's connections.
-    DAMAGED = 87
-    #: A thread of the engine found no memory within the limit of its process.
-    MEMORY_USED_UP = 88
-
-
 #: The heap size of Spark's JVM, and its default.
 DRIVER_MEMORY = "spark.driver.memory"
 DEFAULT_DRIVER_MEMORY = "1g"
@@ -71,8 +30,6 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: The setting without archives of Spark's classes.
 NO_CLASS_ARCHIVES = "off"
-#: A restart cannot succeed until an operator changes the machine or the settings.
-LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
 
 
 def is_local_master(master: str) -> bool:

@@ -24,15 +24,15 @@ from drover.policy.egress import PROXY_VARIABLES
 from drover.python_process import python_command, python_environment
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.in_flight import Mark, new_table, read_table
-from drover_worker.engine.settings import (
+from drover_worker.engine.process_constants import (
     DATA_LIMIT_VARIABLE,
     DIRECTORY_PREFIX,
     DIRECTORY_VARIABLE,
     GROUPS_VARIABLE,
     IN_FLIGHT_VARIABLE,
     TREE_VARIABLE,
-    EngineSettings,
 )
+from drover_worker.engine.settings import EngineSettings
 from drover_worker.shell.control_groups import CORES, MEMORY, ControlGroup, create_group
 from drover_worker.shell.engines import LimitKind, LimitsInForce
 

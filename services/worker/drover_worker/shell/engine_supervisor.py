@@ -29,13 +29,8 @@ from drover_worker.core.engine_slots import EngineSlot
 from drover_worker.core.events import EndKind, EngineLost
 from drover_worker.engine.in_flight import Mark
 from drover_worker.engine.log_lines import as_logged
-from drover_worker.engine.settings import (
-    DEFAULT_DRIVER_MEMORY,
-    DRIVER_MEMORY,
-    LASTING_EXIT_CODES,
-    EngineSettings,
-    ExitCode,
-)
+from drover_worker.engine.process_constants import LASTING_EXIT_CODES, ExitCode
+from drover_worker.engine.settings import DEFAULT_DRIVER_MEMORY, DRIVER_MEMORY, EngineSettings
 from drover_worker.shell.at_work import Suspects, busy_threads, suspects, thread_times_s
 from drover_worker.shell.engine_child import EngineChild, write_to_stderr
 from drover_worker.shell.engines import LimitsInForce

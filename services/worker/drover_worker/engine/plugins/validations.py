@@ -22,7 +22,8 @@ from drover_worker.engine.plugins import answers
 from drover_worker.engine.plugins.storage_questions import answered, storage_facts
 from drover_worker.engine.plugins.threads import TimedOut
 from drover_worker.engine.plugins.validation_process import CLASS_MAX_BYTES, HEAD, WHAT
-from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings
+from drover_worker.engine.process_constants import DIRECTORY_VARIABLE
+from drover_worker.engine.settings import EngineSettings
 
 #: A child that asks more is given up.
 _QUESTIONS_MAX = 10_000
