@@ -7,7 +7,6 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from drover.local.process import is_alive
 from drover.local.spark_archive import write_archive
 from tests.kafka.test_data_plane_engine import Flow
 from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
@@ -78,7 +77,7 @@ async def test_executors_in_containers_deliver_each_line_once(
     assert flow.failures() == []
 
 
-@pytest.mark.parametrize("which", ["executor", "node", "manager"])
+@pytest.mark.parametrize("which", ["executor", "node manager", "node", "resource manager"])
 async def test_each_line_is_delivered_once_though_a_process_of_yarn_is_killed(
     flow: Flow, yarn: YarnCluster, which: str
 ) -> None:
@@ -89,9 +88,13 @@ async def test_each_line_is_delivered_once_though_a_process_of_yarn_is_killed(
     flow.grow()
     if which == "executor":
         executor.kill()
-    elif which == "node":
+    elif which == "node manager":  # its containers continue
         yarn.node.kill()
-        await wait_until_async(lambda: not is_alive(executor), timeout_s=CALL_TIMEOUT_S)
+        flow.grow()
+        await flow.wait_until_equal()
+        yarn.start_node()
+    elif which == "node":
+        yarn.kill_node()
         flow.grow()
         yarn.start_node()
     else:

@@ -76,6 +76,9 @@ FAILURES: Mapping[str, Failure] = {
         text="away",
         fault=Fault.UNAVAILABLE,
     ),
+    "no_files": Failure(
+        error=PluginError("no files"), text="the disk is full", fault=Fault.EXECUTOR
+    ),
     "lost": Failure(error=PluginError("lost"), text="a Python worker ended", fault=Fault.LOST),
     "stale": Failure(
         error=FailedPreconditionError(Reason.STALE_CLAIM, "stale"),

@@ -142,12 +142,16 @@ class YarnCluster:
         """The executors of the node."""
         return executors_below(psutil.Process(self.node.pid)) if self.node.is_alive else []
 
-    def close(self) -> None:
-        """Kill everything, and remove the unpacked archives, which are large."""
+    def kill_node(self) -> None:
+        """Kill the node with everything that runs on it, as if its machine lost power."""
         below = psutil.Process(self.node.pid).children(recursive=True) if self.node.is_alive else []
-        for process in (self.manager, self.node):
-            process.kill()
+        self.node.kill()
         for each in below:
             if each.is_running():
                 each.kill()
+
+    def close(self) -> None:
+        """Kill everything, and remove the unpacked archives, which are large."""
+        self.manager.kill()
+        self.kill_node()
         shutil.rmtree(self.work, ignore_errors=True)

@@ -40,6 +40,12 @@ class PassLostError(Exception):
     """A call on an executor has no answer, because a Spark process ended."""
 
 
+class ExecutorFilesError(PassLostError):
+    """A call on an executor did not run, because the executor cannot use its files: its disk is
+    full, or its folder was removed.
+    """
+
+
 class AnswerTooLargeError(Exception):
     """The rows of a call do not fit into the driver; the message has the remedy."""
 

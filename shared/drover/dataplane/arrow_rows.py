@@ -5,6 +5,7 @@ They can be used as a frame. When the next step is also a Python function over A
 five times as fast.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from drover.dataplane.answers import (
     AnsweringEachInArrow,
     AnsweringInArrow,
     AnswerTooLargeError,
+    ExecutorFilesError,
     PassLostError,
     read_answers,
     rows_of,
@@ -49,6 +51,14 @@ _partition: int | None = None
 ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
 #: In Spark's error for results above its limit.
 _RESULT_LIMIT = "spark.driver.maxResultSize"
+#: In Spark's error for a task whose executor cannot use files. No code of a plugin runs in that
+#: process, the JVM.
+_NO_FILES = re.compile(
+    r"Lost task \S+ in stage \S+ \(TID \d+\) \([^)\n]*\): "
+    r"(java\.nio\.file\.\w+|java\.io\.FileNotFoundException|java\.io\.IOException: "
+    r"(?:Cannot run program|No space left on device|Read-only file system|Input/output error"
+    r"|Failed to create))"
+)
 
 
 @dataclass(frozen=True)
@@ -191,20 +201,27 @@ def _lost_passes() -> Iterator[None]:
     try:
         yield
     except Py4JError as error:
-        # the cause of the exception that the JVM's call throws
-        limit = next((line for line in str(error).splitlines() if _RESULT_LIMIT in line), "")
-        told = limit.strip()[:1_000] or _of_java(error)
-        if limit:
-            raise AnswerTooLargeError(
-                "a batch is too large for the memory of the Spark driver: lower batch.max.bytes, "
-                f"or raise spark.driver.memory in DROVER_SPARK_CONF ({told})"
-            ) from error
-        raise PassLostError(f"a call on an executor was lost: {told}") from error
+        raise lost_pass(str(error)) from error
 
 
-def _of_java(error: Exception) -> str:
+def lost_pass(java_error: str) -> Exception:
+    """The error of a call without an answer, by the text of Spark's exception with its causes."""
+    limit = next((line for line in java_error.splitlines() if _RESULT_LIMIT in line), "")
+    if limit:
+        return AnswerTooLargeError(
+            "a batch is too large for the memory of the Spark driver: lower batch.max.bytes, "
+            f"or raise spark.driver.memory in DROVER_SPARK_CONF ({limit.strip()[:1_000]})"
+        )
+    no_files = _NO_FILES.search(java_error)
+    if no_files:
+        told = java_error[no_files.start(1) :].splitlines()[0][:1_000]
+        return ExecutorFilesError(f"an executor cannot use its files: {told}")
+    return PassLostError(f"a call on an executor was lost: {_of_java(java_error)}")
+
+
+def _of_java(error: str) -> str:
     """The JVM's message; its first line only names the method called."""
-    return " ".join(str(error).splitlines()[1:2]).lstrip(": ")[:1_000] or str(error)[:1_000]
+    return " ".join(error.splitlines()[1:2]).lstrip(": ")[:1_000] or error[:1_000]
 
 
 def run_in_arrow(

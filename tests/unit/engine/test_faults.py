@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover.dataplane.answers import PassLostError
+from drover.dataplane.answers import ExecutorFilesError, PassLostError
 from drover.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -56,6 +56,7 @@ def _caused(cause: BaseException) -> Exception:
         (_caused(UnavailableError(Reason.STORAGE_UNAVAILABLE, "busy")), Fault.UNAVAILABLE),
         (PassLostError("a call on an executor was lost"), Fault.LOST),
         (_caused(PassLostError("lost")), Fault.LOST),
+        (_caused(ExecutorFilesError("an executor cannot use its files")), Fault.EXECUTOR),
         (RuntimeError(FRAME_TRACE), Fault.LOST),
         (RuntimeError("Python worker exited unexpectedly"), None),
         (_caused(KeyError("x")), None),

@@ -15,6 +15,8 @@ class Fault(Enum):
     UNAVAILABLE = "unavailable"
     #: A Spark process ended during the call; a retry may succeed.
     LOST = "lost"
+    #: An executor could not run the call, because it cannot use its files; a retry may succeed.
+    EXECUTOR = "executor"
 
 
 class FailureKind(Enum):

@@ -33,6 +33,7 @@ _LOSSES_MAX = 5
 _RECENT_MAX = 16
 
 _LOST = "a Spark process ended during a batch; the batch is retried"
+_NO_EXECUTOR = "an executor cannot use its files; the batch is retried"
 _UNAVAILABLE = "the store is unavailable; the batch is retried"
 
 #: What is retried after a RetriableError, by phase.
@@ -484,6 +485,9 @@ class TaskCore(ABC):
         if engine_ends or (failure.fault is Fault.LOST and self._loss_count < _LOSSES_MAX):
             self.restart_wanted = True
             reason = _LOST
+        elif failure.fault is Fault.EXECUTOR:
+            self.restart_wanted = True
+            reason = _NO_EXECUTOR
         elif failure.fault is Fault.UNAVAILABLE:
             reason = _UNAVAILABLE
         else:

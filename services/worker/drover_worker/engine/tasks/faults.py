@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from drover.config.plugin_errors import error_text
 from drover.connector import RetriableError
-from drover.dataplane.answers import PassLostError, with_causes
+from drover.dataplane.answers import ExecutorFilesError, PassLostError, with_causes
 from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.dataplane.plane import NotPublishedError, ProducerFencedError, StageAgainError
 from drover.errors import (
@@ -68,6 +68,8 @@ def fault_of(error: BaseException) -> Fault | None:
         # a stale claim is not detected from text: the caller checks the claim with the store
         if set(_RAISED.findall(text)) & {UnavailableError.__name__, OutOfRangeError.__name__}:
             return Fault.UNAVAILABLE
+        if isinstance(cause, ExecutorFilesError):
+            return Fault.EXECUTOR
         if isinstance(cause, PassLostError) or _WORKER_LOST in text:
             return Fault.LOST
     return None

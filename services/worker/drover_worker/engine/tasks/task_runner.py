@@ -211,7 +211,8 @@ class TaskRunner(ABC):
 
     def cause_of_failed_start(self, error: BaseException) -> FailureCause:
         """The cause to report when ``prepare`` raised ``error``."""
-        lost = fault_of(error) is Fault.LOST or not self._tools.is_spark_running()
+        lost = fault_of(error) in (Fault.LOST, Fault.EXECUTOR)
+        lost = lost or not self._tools.is_spark_running()
         return FailureCause.ENGINE if lost else cause_of_failure(error)
 
     def begin(self, *, paused: bool) -> None:
