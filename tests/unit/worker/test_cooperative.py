@@ -9,7 +9,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.model.ids import TaskId
-from drover.model.status import StatusKey
+from drover.model.status import RunState, Status, StatusEvent, StatusKey
 from drover_worker.core import events, instructions
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.rebalance.protocol import (
@@ -75,6 +75,21 @@ def test_work_goes_on_through_a_rebalance(follower: HerderDriver) -> None:
     assert not stops(follower)
     assert follower.status_log == []
     assert set(follower.states().values()) == {"RUNNING"}
+
+
+def test_a_status_of_a_generation_that_the_worker_missed_is_corrected_in_the_next(
+    follower: HerderDriver,
+) -> None:
+    delay_ms = follower.herder.context.settings.status_check_ms
+    follower.echo_statuses()
+    missed = Status(C0, RunState.UNASSIGNED, OTHER, generation=2)
+    follower.step(events.StatusesChanged([StatusEvent(9, C0, missed)]))
+    follower.advance(delay_ms)
+    assert follower.status_log == [], "the other worker may run it"
+    push(follower, 1)
+    follower.settle_as_follower(generation=3)
+    follower.advance(delay_ms)
+    assert follower.status_log == [(C0, RunState.RUNNING)]
 
 
 def test_what_is_taken_stops_and_then_the_worker_rejoins_without_it(

@@ -165,6 +165,7 @@ class Herder:
         self.membership.start_assigned_work()
         self.status_clean_up.check_all()
         self.lost_owners.check_all()
+        self.status_correction.check_all()
         self.topics.check_all()
 
     def _work_changed(self, item: Lifecycle) -> None:
@@ -237,7 +238,7 @@ class Herder:
         self.topics.load(event.snapshot.topics)
         self.status_clean_up.loaded()
         self.lost_owners.check_all()
-        self.status_correction.loaded()
+        self.status_correction.check_all()
 
     def _statuses_changed(self, event: events.StatusesChanged) -> None:
         keys: list[StatusKey] = []

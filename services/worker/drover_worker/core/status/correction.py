@@ -20,8 +20,10 @@ class StatusCorrection:
         self._work = work
         self._check_is_due = False
 
-    def loaded(self) -> None:
-        """All statuses were read."""
+    def check_all(self) -> None:
+        """All statuses were read, or the worker has joined a later generation: a status that was
+        of a later generation than its own may contradict it now.
+        """
         self.changed(item.key for item in self._work.all())
 
     def changed(self, keys: Iterable[StatusKey]) -> None:
