@@ -37,7 +37,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--feed-s",
         type=float,
-        default=os.environ.get("DROVER_DEMO_FEED_S", "40"),
+        default=os.environ.get("DROVER_DEMO_FEED_S", "22"),
         help="duration of the feed in seconds (DROVER_DEMO_FEED_S)",
     )
     parser.add_argument(

@@ -83,7 +83,7 @@ class DemoOptions:
 
     directory: Path
     dataset: Dataset
-    feed_s: float = 40.0
+    feed_s: float = 22.0
     stuck_s: float = 90.0
     worker_count: int = 2
 
