@@ -8,27 +8,19 @@ import sqlalchemy as sa
 
 from drover.connectors.jdbc.database import parse_address
 from drover.connectors.jdbc.reading import KeptSession
+from drover.testing.clock import ManualClock
 from tests.databases.conftest import Database, every_database
 
 database = every_database
 
 
-class Clock:
-    """A clock that tests move."""
-
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def kept(database: Database, clock: Clock) -> Iterator[KeptSession]:
+def kept(database: Database, clock: ManualClock) -> Iterator[KeptSession]:
     settings = database.settings
     database.execute("CREATE TABLE items (id INTEGER)")
     address = parse_address(
@@ -36,7 +28,7 @@ def kept(database: Database, clock: Clock) -> Iterator[KeptSession]:
         settings.get("connection.user"),
         settings.get("connection.password"),
     )
-    made = KeptSession(address, clock)
+    made = KeptSession(address, lambda: clock.now_ms() / 1000)
     yield made
     made.close()
 
@@ -46,11 +38,11 @@ def driver_connection(kept: KeptSession) -> Any:
         return connection.connection.driver_connection
 
 
-def test_uses_that_follow_shortly_share_a_session(kept: KeptSession, clock: Clock) -> None:
+def test_uses_that_follow_shortly_share_a_session(kept: KeptSession, clock: ManualClock) -> None:
     first = driver_connection(kept)
-    clock.now_s += 5
+    clock.advance(5_000)
     assert driver_connection(kept) is first
-    clock.now_s += 5.1
+    clock.advance(5_100)
     assert driver_connection(kept) is not first
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from drover.backoff import Backoff
 from drover.errors import InvalidArgumentError
 from drover.rpc import WHY_NOT_SERVING_KEY
 from drover.security.certificates import Certificate, TlsFiles, read_certificate
@@ -27,8 +26,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 100),
     ("grpc.enable_http_proxy", 0),
 )
-_POLL_FIRST_S = 0.05
-_POLL_MAX_S = 0.1
+_POLL_S = 0.1
 #: The first status code of HTTP for a server that cannot serve.
 _SERVER_ERROR = 500
 
@@ -186,14 +184,13 @@ async def wait_until_serving(
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s
-    polls = Backoff(_POLL_FIRST_S, _POLL_MAX_S, growth=1.5)
     async with open_channel(address, certificate, over_http=over_http) as channel:
         while not given_up() and loop.time() < end_s:
             answer = await channel.ask()
             if answer.status == "SERVING":
                 return True
             on_wait(answer)
-            await asyncio.sleep(polls.next_pause_s())
+            await asyncio.sleep(_POLL_S)
     return False
 
 

@@ -124,7 +124,27 @@ def start_jvm(settings: EngineSettings, directory: Path) -> Gateway:
         java = find_java()
     except JavaUnusableError as error:
         raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
-    return _start_gateway(settings, directory, java)
+    log4j = directory / "log4j2.properties"
+    pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
+    log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
+    conf = spark_conf(settings, directory)
+    java_options = (
+        f"{_class_archive_options(settings, conf, java)} {conf.get(JAVA_OPTIONS, '')}".strip()
+    )
+    conf[JAVA_OPTIONS] = (
+        f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
+        f"-XX:-UsePerfData {java_options}".strip()
+    )
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": executor_python(settings),
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+        STORAGE_VARIABLE: ON_KAFKA if isinstance(settings.storage, KafkaStorage) else EMBEDDED,
+    }
+    if is_local_master(settings.spark_master):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark serves its UI
+    return start_gateway(conf, directory, environment)
 
 
 def start_session(
@@ -207,30 +227,6 @@ def _result_limit(conf: Mapping[str, str]) -> str:
     """Half of the heap: a batch above this fails with its remedy, before it fills the heap."""
     heap_bytes = size_bytes(conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY))
     return "512m" if heap_bytes is None else f"{heap_bytes // 2 >> 20}m"
-
-
-def _start_gateway(settings: EngineSettings, directory: Path, java: Java) -> Gateway:
-    log4j = directory / "log4j2.properties"
-    pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
-    log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
-    conf = spark_conf(settings, directory)
-    java_options = (
-        f"{_class_archive_options(settings, conf, java)} {conf.get(JAVA_OPTIONS, '')}".strip()
-    )
-    conf[JAVA_OPTIONS] = (
-        f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
-        f"-XX:-UsePerfData {java_options}".strip()
-    )
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": executor_python(settings),
-        "SPARK_CONNECT_MODE": "0",
-        "SPARK_LOCAL_DIRS": str(directory / "local"),
-        STORAGE_VARIABLE: ON_KAFKA if isinstance(settings.storage, KafkaStorage) else EMBEDDED,
-    }
-    if is_local_master(settings.spark_master):
-        environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark serves its UI
-    return start_gateway(conf, directory, environment)
 
 
 def _class_archive_options(settings: EngineSettings, conf: Mapping[str, str], java: Java) -> str:

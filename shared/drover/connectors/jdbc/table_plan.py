@@ -226,7 +226,11 @@ class TablePlanner:
         return first, last
 
     def _whole_number(self, number: "sa.ColumnElement[Any]", value: Any) -> int:
-        """Raises: DatabaseError: The value is none, which SQLite stores in columns of any type."""
+        """The value as a number.
+
+        Raises:
+            DatabaseError: It is no whole number; SQLite stores any value in columns of any type.
+        """
         if isinstance(value, str | bytes) or int(value) != value:
             raise DatabaseError(
                 f"table {self.source.id!r} has {value!r} in {number.name}, which is no whole "
