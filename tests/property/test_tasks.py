@@ -22,9 +22,18 @@ from drover_worker.engine.core.instructions import Operation, TaskInstruction
 from drover_worker.engine.core.phases import Phase
 from drover_worker.engine.core.publishing import Ended, Publishing, PublishingStep
 from drover_worker.engine.core.sink import SinkCore
+from drover_worker.engine.core.sink_commits import offsets_of
 from drover_worker.engine.core.source import SourceCore
 from drover_worker.engine.core.transactions import Transactions
-from tests.support.task_driver import CLAIM, OTHER_CLAIM, SinkDriver, SourceDriver, TaskDriver
+from tests.support.task_driver import (
+    CLAIM,
+    FAILURES,
+    OTHER_CLAIM,
+    SinkDriver,
+    SourceDriver,
+    TaskDriver,
+    written,
+)
 
 _ended = Publishing.ended
 T0 = TopicPartition("t", 0)
@@ -72,6 +81,10 @@ class SinkChecks(Checks):
         self.letter_batches: set[int] = set()
         self.sent = 0
         self.rewound_to: int | None = None
+        #: The end of the records that the task object has, since its start.
+        self.given = 0
+        #: After a rewind: the end of the records that were delivered again.
+        self.again_up_to: int | None = None
         #: Whether a write ended with an unknown extent.
         self.needs_restart = False
         self.confirmed_ms = -_CONFIRMED_MS
@@ -89,9 +102,12 @@ class SinkChecks(Checks):
                 self._check_claim()
             case instructions.StopInstance():
                 self.rewound_to, self.needs_restart = None, False
+                self.given, self.again_up_to = 0, None
             case instructions.SendCommit(_, offsets, refreshes_marks, are_starts):
                 at = parse_sink_offsets(offsets)[T0].offset
                 assert at >= self.sent, f"a commit goes back to {at}"
+                if self.again_up_to is not None:
+                    assert at <= max(self.sent, self.again_up_to), "a commit above a rewind"
                 self.sent = at
                 if not are_starts and not refreshes_marks:
                     self.commit_count += 1
@@ -109,7 +125,15 @@ class SinkChecks(Checks):
         """write() returned."""
         self.batch_count += 1
         self.done = max(self.done, end)
+        self.given = max(self.given, end)
         self.rewound_to = None
+        if self.again_up_to is not None:
+            self.again_up_to = end if end < self.given else None
+
+    def rewound(self, offset: int) -> None:
+        """The task object has asked for records again; of several rewinds the lowest counts."""
+        at = self.again_up_to
+        self.rewound_to = self.again_up_to = offset if at is None else min(at, offset)
 
 
 class CheckedSink(SinkDriver):
@@ -120,11 +144,17 @@ class CheckedSink(SinkDriver):
     def perform(self, operation: Operation) -> Any:
         """See TaskDriver."""
         if isinstance(operation, instructions.ReadRequests) and self.rewinds:
-            self.checks.rewound_to = self.rewinds[T0]
+            self.checks.rewound(self.rewinds[T0])
         found = super().perform(operation)
         if isinstance(found, events.BatchWritten):
             assert isinstance(operation, instructions.WriteBatch)
             self.checks.returned(operation.plan.ranges[-1].end_offset)
+            if found.rewinds:
+                self.checks.rewound(found.rewinds[T0])
+        elif isinstance(found, events.IdleReturned):
+            self.checks.batch_count += 1  # it may be followed by a commit as well
+            if found.rewinds:
+                self.checks.rewound(found.rewinds[T0])
         elif isinstance(found, events.ClaimConfirmed):
             self.checks.confirmed_ms = self.now_ms
         elif isinstance(found, events.OperationFailed):
@@ -148,6 +178,7 @@ _SINK_FAILURES = ("retriable", "unavailable", "lost", "mixed", "engine-ends")
 _SINK_OPERATIONS = (
     *("WriteBatch", "PlanRead", "FindTopics", "ReadClaim", "PublishLetters", "StartSink"),
     *("IdentifyTopics", "ConfirmClaim", "StopInstance", "ReadRetention", "FetchOffsets"),
+    "CallIdle",
 )
 
 
@@ -166,10 +197,21 @@ def explore_sink(random: Random) -> None:
     def rewind() -> None:
         at = driver.core.positions.get(("t", 0), 0)
         wanted = {T0: random.randint(0, at)}
-        if random.random() < 0.5:
-            driver.rewinds = wanted
-        else:
-            driver.rewinds_in_write = {T0: min(wanted[T0], driver.position())}
+        match random.randrange(3):
+            case 0:
+                driver.rewinds = wanted
+            case 1:
+                driver.rewinds_in_write = {T0: min(wanted[T0], driver.position())}
+            case _:
+                driver.idle_in_ms, driver.rewinds_in_idle = 0, {T0: min(wanted[T0], checks.given)}
+
+    def idle() -> None:
+        driver.idle_in_ms = random.choice([0, 0, 500])
+        if random.random() < 0.7:
+            driver.idle_returns = written(t=random.randint(0, checks.given))
+
+    def return_less() -> None:
+        driver.returns = [written(t=random.randint(0, checks.given))]
 
     def fail() -> None:
         driver.fail(random.choice(_SINK_OPERATIONS), random.choice(_SINK_FAILURES))
@@ -182,12 +224,16 @@ def explore_sink(random: Random) -> None:
         lambda: setattr(driver, "now_ms", driver.now_ms + random.choice([1, 400, 2_000, 9_000])),
         lambda: setattr(driver, "letter_count", 1),
         *[rewind] * 3,
+        *[idle] * 2,
+        return_less,
         fail,
         lambda: driver.fail("WriteBatch", "retriable"),
     ]
     _course(driver, random, moves)
     if not driver.is_over:
-        driver.rewinds = driver.rewinds_in_write = {}
+        driver.rewinds = driver.rewinds_in_write = driver.rewinds_in_idle = {}
+        driver.returns, driver.idle_returns = [], None
+        driver.ends["t"] += 1  # its batch commits what earlier ones have left
         _finish(driver, lambda: driver.position() == driver.ends["t"])
     assert driver.position() <= checks.done
 
@@ -196,6 +242,8 @@ class SourceChecks(Checks):
     """The guarantees of a source."""
 
     driver: SourceDriver
+    #: When the rates allow the next batch.
+    free_at_ms = 0.0
 
     def see(self, instruction: TaskInstruction) -> None:
         """See Checks."""
@@ -210,6 +258,14 @@ class SourceChecks(Checks):
                 assert row <= len({*driver.published}), "offsets ahead of the records"
         elif isinstance(instruction, instructions.Poll):
             assert driver.commit is None, "a poll before the commit of the last batch"
+            assert driver.now_ms >= self.free_at_ms, "a poll before its time"
+        elif isinstance(instruction, instructions.CountBatch):
+            rate = driver.core.settings.limits.rate_max_records
+            took_ms = instruction.report.read_count * 1_000 / rate if rate else 0
+            self.free_at_ms = instruction.started_ms + took_ms
+        elif isinstance(instruction, instructions.BeginTransaction):
+            gathers = driver.core.settings.interval_ms > 0
+            assert gathers or len(instruction.staged) <= 2, "a transaction grows"
 
     def check(self) -> None:
         """Check the topic."""
@@ -235,10 +291,25 @@ _SOURCE_OPERATIONS = (
 _STEP_FAILURES = ("", "", "", "", "unavailable", "stage-again", "fenced")
 
 
+class ConsumingSource(SourceDriver):
+    """A source whose task object has consumed rows when a poll fails for good."""
+
+    def perform(self, operation: Operation) -> Any:
+        """See TaskDriver."""
+        found = super().perform(operation)
+        has_failed = isinstance(found, events.OperationFailed) and found.failure in _FATAL
+        if has_failed and isinstance(operation, instructions.Poll):
+            self.next = min(self.next + 1, self.row_count)
+        return found
+
+
+_FATAL = [FAILURES[each] for each in ("plugin", "lost", "engine-ends")]
+
+
 def explore_source(random: Random) -> None:
     """One course of a source; raises AssertionError if a guarantee is broken."""
     apart = random.random() < 0.6
-    driver = SourceDriver(
+    driver = ConsumingSource(
         batch_rows=random.choice([1, 2]),
         later=not apart and random.random() < 0.5,
         prompt=random.random() < 0.5,
@@ -266,6 +337,9 @@ def explore_source(random: Random) -> None:
     def fail() -> None:
         if random.random() < 0.2:
             driver.fail("Publish", "not-published")
+        elif random.random() < 0.1:
+            driver.fail("Poll", random.choice(["plugin", "lost"]))
+            driver.prompt_failure = random.choice(["", "unavailable"])
         else:
             driver.fail(random.choice(_SOURCE_OPERATIONS), random.choice(_SOURCE_FAILURES))
 
@@ -396,6 +470,22 @@ def _trust_the_claim(core: SinkCore, _claim: Any) -> bool:
     return core is not None
 
 
+def _add_to_the_repeated(self: Transactions[Any], now_ms: int) -> bool:
+    """Planted: a transaction that is repeated takes more batches."""
+    return not self._gathered or not self._is_due(now_ms)
+
+
+def _ignore_the_rewind(core: SinkCore, task_result: Any, keys: Any) -> Any:
+    """Planted: what the task had before a rewind is committed."""
+    highest = core._at.highest_given
+    return offsets_of(task_result, keys, core.committed, highest, highest)
+
+
+def _never_wait(core: SourceCore[Any]) -> bool:
+    """Planted: the rates are ignored."""
+    return core is None
+
+
 _PLANTED: dict[str, tuple[Any, str, Any, Callable[[Random], None]]] = {
     "commits out of order": (Commits, "_next", _send_at_once, explore_sink),
     "offsets before records": (SinkCore, "_write", _commit_with_the_next, explore_sink),
@@ -410,6 +500,9 @@ _PLANTED: dict[str, tuple[Any, str, Any, Callable[[Random], None]]] = {
     ),
     "a commit without an answer is repeated": (Publishing, "ended", _commit_again, explore_source),
     "a transaction is forgotten": (Transactions, "settle", _drop_the_batches, explore_source),
+    "a transaction grows": (Transactions, "takes_more", _add_to_the_repeated, explore_source),
+    "a commit above a rewind": (SinkCore, "_offsets_of", _ignore_the_rewind, explore_sink),
+    "no rates": (SourceCore, "_waits_for_rate", _never_wait, explore_source),
 }
 
 

@@ -278,6 +278,7 @@ class SinkDriver(TaskDriver):
         self.idle_returns: Any = None
         self.rewinds: dict[TopicPartition, int] = {}
         self.rewinds_in_write: dict[TopicPartition, int] = {}
+        self.rewinds_in_idle: dict[TopicPartition, int] = {}
         self.idle_in_ms: int | None = None
         common: dict[str, Any] = {
             "task": TASK,
@@ -373,7 +374,8 @@ class SinkDriver(TaskDriver):
 
     def _idle(self, _operation: instructions.CallIdle) -> TaskEvent:
         found, self.idle_returns, self.idle_in_ms = self.idle_returns, None, None
-        return events.IdleReturned(found)
+        rewinds, self.rewinds_in_idle = self.rewinds_in_idle, {}
+        return events.IdleReturned(found, rewinds)
 
 
 def written(**up_to: int) -> Written:
@@ -398,7 +400,8 @@ class SourceDriver(TaskDriver):
         published: The rows in the topic, in order.
         committed: The offsets beside them.
         later: Whether the offsets are committed after the records.
-        prompt: Whether a transaction ends when the task waits for it.
+        prompt: Whether a transaction ends when the task waits for it, and the failure of the next
+            one that does (``prompt_failure``).
         behind: Offsets that only the source's own topic has.
     """
 
@@ -407,6 +410,7 @@ class SourceDriver(TaskDriver):
     batch_rows: int = 1
     later: bool = False
     prompt: bool = False
+    prompt_failure: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     behind: Sequence[CommittedOffset] = ()
 
@@ -535,7 +539,8 @@ class SourceDriver(TaskDriver):
 
     def _await(self, _operation: instructions.AwaitTransaction) -> TaskEvent:
         if self.prompt and self.transaction is not None:
-            self.end_transaction()
+            failure, self.prompt_failure = self.prompt_failure, ""
+            self.end_transaction(failure)
         return events.TransactionAwaited(not self.core.transactions.is_in_progress)
 
     def _start(self, operation: instructions.StartSource) -> TaskEvent:

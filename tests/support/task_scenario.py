@@ -1,11 +1,12 @@
 """The commands of task scenarios, and how the instructions of a core are written down.
 
 sink [ahead] [limit=4] [wait=0] [rate=0] [topics=t] [regex] [reset=earliest] [far]    a new sink
-source [apart] [ahead] [later] [prompt] [interval=0] [rows=0] [batch=1] [rate=0] [behind=1]
-       [fail=TakeStep]
+source [apart] [ahead] [later] [prompt[=unavailable]] [interval=0] [rows=0] [batch=1] [rate=0]
+       [behind=1] [fail=TakeStep]
                            a new source; far: only the coordinator has the claims;
                            behind: only the source's own topic has this offset;
-                           prompt: a transaction ends when the task waits for it
+                           prompt: a transaction ends when the task waits for it; the first one
+                           with this failure
 records t=5 u=1            records are appended to topics
 rows 3                     the source has more rows
 run                        one run of the task
@@ -15,7 +16,7 @@ step [fenced] [applied]    it takes one step
 fail WriteBatch retriable  the next operation of this type fails
 letters 2                  so many records of the next batch become dead letters
 returns t=3                how far the next write reports to have written
-rewind t=1 [in-write]      the task object asks to read again
+rewind t=1 [in-write] [in-idle]    the task object asks to read again
 idle 500 [t=3]             the task object asks for a call without records, which returns t=3
 pause   resume   stop   settle   abandon   overdue   recreate t   retention 4000   expire
 taken [WriteBatch]         another worker claims the task, now or during an operation
@@ -146,7 +147,8 @@ class TaskScenario:
             row_count=command.number("rows", 0),
             batch_rows=command.number("batch", 1),
             later="later" in command.words,
-            prompt="prompt" in command.words,
+            prompt="prompt" in command.words or "prompt" in command.options,
+            prompt_failure=command.options.get("prompt", ""),
             settings=settings,
         )
         if "behind" in command.options:
@@ -178,6 +180,8 @@ class TaskScenario:
         wanted = {TopicPartition(topic, 0): at for topic, at in _numbers(command).items()}
         if "in-write" in command.words:
             self._sink.rewinds_in_write = wanted
+        elif "in-idle" in command.words:
+            self._sink.rewinds_in_idle = wanted
         else:
             self._sink.rewinds = wanted
 

@@ -79,7 +79,9 @@ class SinkControl:
             if not isinstance(offset, int) or offset < 0:
                 raise ValueError(f"{key} cannot be rewound to {offset!r}: an offset is 0 or more")
         with self._lock:
-            self._rewinds.update({TopicPartition(*key): at for key, at in offsets.items()})
+            for key, at in offsets.items():
+                place = TopicPartition(*key)
+                self._rewinds[place] = min(at, self._rewinds.get(place, at))
         self._on_change()
 
     def call_after(self, delay_ms: int) -> None:
@@ -133,7 +135,8 @@ class ControlledContext(TaskContext):
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Deliver the records from these offsets on again, in the next batch.
 
-        Committed offsets stay. Of the batch in flight, nothing above these offsets is committed.
+        Committed offsets stay. Nothing above these offsets is committed until their records have
+        been delivered again. Of several rewinds of a partition the lowest one counts.
         """
         self.control.rewind(offsets)
 

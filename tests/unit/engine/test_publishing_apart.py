@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
@@ -146,6 +146,12 @@ class ApartPlane(EmbeddedPlane):
 
 class Ahead(Lines):
     reads_ahead = True
+    acknowledged: ClassVar[list[int]] = []
+    acknowledging: ClassVar[Callable[[], None]] = lambda: None
+
+    def committed(self, offsets: Sequence[Any]) -> None:
+        Ahead.acknowledging()
+        self.acknowledged.append(offsets[0][1]["next"])
 
 
 class AheadSource(LinesSource):
@@ -170,6 +176,7 @@ class Task:
 @pytest.fixture
 def start(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Task]:
     Lines.made, Lines.faults = [], []
+    monkeypatch.setattr(Ahead, "acknowledged", [])
 
     def started(*, ahead: bool = True, paused: bool = False, **config: str) -> Task:
         monkeypatch.setattr(Ahead, "reads_ahead", ahead)
@@ -378,6 +385,21 @@ def test_a_clean_stop_publishes_what_was_gathered(start: Callable[..., Task]) ->
     assert task.writer.transactions == [["line 0", "line 1"]]
     assert task.writer.closed
     assert Lines.made[0].stopped
+    assert Ahead.acknowledged == [1, 2]
+
+
+def test_an_acknowledgement_that_fails_does_not_hold_up_a_stop(
+    start: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ahead, "acknowledging", unavailable)
+    task = start()
+    task.runner.run_once()
+    task.writer.gate.set()
+    task.runner.stop(60)
+    assert task.writer.transactions == [["line 0"]]
+    assert task.writer.closed
+    assert Lines.made[0].stopped
+    assert task.world.kinds == []
 
 
 def test_a_start_waits_for_a_coordinator_that_is_away(

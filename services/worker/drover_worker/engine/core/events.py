@@ -281,9 +281,10 @@ class LettersPublished:
 
 @dataclass(frozen=True, slots=True)
 class IdleReturned:
-    """What ``SinkTask.idle`` returned."""
+    """What ``SinkTask.idle`` returned, and the rewinds that were requested before it did."""
 
     returned: object
+    rewinds: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 # Sources

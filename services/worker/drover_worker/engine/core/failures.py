@@ -56,3 +56,10 @@ class Failure:
     fault: Fault | None = None
     cause: FailureCause = FailureCause.PLUGIN
     spark_is_running: bool = True
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no retry is due to it."""
+        is_own = self.fault is None and self.spark_is_running
+        is_retriable = self.kind is FailureKind.RETRIABLE
+        return self.fault is Fault.STALE_CLAIM or (is_own and not is_retriable)

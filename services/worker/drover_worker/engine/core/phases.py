@@ -73,3 +73,5 @@ class Phase(StrEnum):
     AWAITING_TRANSACTION_AFTER_FAILURE = "AWAITING_TRANSACTION_AFTER_FAILURE"
     #: A stop waits for the transaction in progress.
     AWAITING_TRANSACTION_TO_STOP = "AWAITING_TRANSACTION_TO_STOP"
+    #: A stop acknowledges the batches that were committed since the last run.
+    NOTIFYING_AT_STOP = "NOTIFYING_AT_STOP"

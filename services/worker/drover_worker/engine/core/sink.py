@@ -1,6 +1,6 @@
 """The core of a sink task: plan the next offset ranges, write them, commit them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from drover.connector import Written
@@ -17,7 +17,6 @@ from drover_worker.engine.core.sink_commits import (
     checked_metadata,
     checked_written,
     offsets_of,
-    rewound,
 )
 from drover_worker.engine.core.sink_positions import SinkSettings
 from drover_worker.engine.core.sink_starts import (
@@ -78,10 +77,6 @@ class SinkCore(SinkTopics):
     # --- starts ------------------------------------------------------------------------------
 
     def _commit_chosen_starts(self) -> None:
-        if self._paused:
-            in_ms = self._recommit_in_ms() or _PAUSED_LOOK_MS
-            self._end_run(min(in_ms, _PAUSED_LOOK_MS))
-            return
         starts, self._at.unsent_starts = self._at.unsent_starts, set()
         if not self._commit_starts(starts):  # a restart must not choose a later start
             self._operate(Phase.READING_REQUESTS, instructions.ReadRequests())
@@ -133,11 +128,15 @@ class SinkCore(SinkTopics):
 
     def _requests_read(self, event: events.RequestsRead) -> None:
         if event.rewinds:
-            self._at.positions.update(rewound(event.rewinds, self.positions))
+            self._at.rewind(event.rewinds)
             self._retry_plan = None
         self._held, self._idle_in_ms = event.paused, event.idle_in_ms
         if event.idle_in_ms == 0 and self._retry_plan is None:
             self._operate(Phase.READING_CLAIM_FOR_IDLE, instructions.ReadClaim())
+            return
+        if self._paused:
+            waits_ms = (_PAUSED_LOOK_MS, event.idle_in_ms or None, self._recommit_in_ms() or None)
+            self._end_run(_first_of(waits_ms))
             return
         self._started_ms = self._now_ms
         if self._retry_plan is not None:
@@ -203,14 +202,15 @@ class SinkCore(SinkTopics):
         if is_full or left_ms <= 0:
             self._take_plan()
         else:
-            self._end_run(min(left_ms, _WAITING_MS), Step.GATHERING)
+            waits_ms = (left_ms, _WAITING_MS, self._idle_in_ms or None)
+            self._end_run(_first_of(waits_ms), Step.GATHERING)
 
     def _wait_for_records(self, plan: ReadPlan) -> None:
         passed = instructions.NotePassed(
             dict(self.positions), plan.next_offsets, dict(self.committed)
         )
         self._emit(passed)
-        self._at.positions.update(plan.next_offsets)
+        self._at.read_up_to(plan.next_offsets)
         self._recovered()
         self._emit(
             instructions.WatchTopics(
@@ -218,8 +218,7 @@ class SinkCore(SinkTopics):
             )
         )
         new_topics_ms = _NEW_TOPICS_MS if self.settings.pattern is not None else None
-        waits = (new_topics_ms, self._idle_in_ms, self._recommit_in_ms())
-        self._end_run(min((each for each in waits if each is not None), default=None))
+        self._end_run(_first_of((new_topics_ms, self._idle_in_ms, self._recommit_in_ms())))
 
     def _take_plan(self) -> None:
         if self._at.is_replay(self._plan):
@@ -286,17 +285,15 @@ class SinkCore(SinkTopics):
         self._is_behind = self._is_full(plan)
         self._batch_limit = min(2 * self._batch_limit, self.settings.limits.batch_max_records)
         keys = {(each.topic, each.partition) for each in plan.ranges}
-        is_replay = self._at.is_replay(plan)
-        given = {**self._at.given, **plan.next_offsets}
-        if self._fresh:  # update the metadata of all partitions after a start
-            keys |= self.committed.keys() & given.keys()
-        own = self.positions if is_replay else {**self.positions, **plan.next_offsets}
-        back = rewound(self._back_wanted, own)
-        offsets = offsets_of(written, back, keys, self.committed, given)
-        if is_replay:
+        if self._at.is_replay(plan):
             self._at.replayed(plan)
             self._emit(instructions.AdvanceReplay(plan))
-        self._at.positions = {**own, **back}
+        else:
+            self._at.read_up_to(plan.next_offsets)
+        self._at.rewind(self._back_wanted)
+        if self._fresh:  # update the metadata of all partitions after a start
+            keys |= self.committed.keys() & self._at.given.keys()
+        offsets = self._offsets_of(written, keys)
         self._fresh = False
         batch = DoneBatch(
             report=self._report,
@@ -338,18 +335,25 @@ class SinkCore(SinkTopics):
     def _idle_returned(self, event: events.IdleReturned) -> None:
         """Commit the offsets that idle() returned."""
         self.restart_wanted = False
+        self._at.rewind(event.rewinds)
         found = event.returned
         if found is None:
             self._end_run(0)
             return
         if not isinstance(found, Written):
             raise TypeError(f"idle() must return Written or None, not {type(found).__name__}")
-        offsets = offsets_of(checked_written(found), {}, (), self.committed, self._at.given)
+        offsets = self._offsets_of(checked_written(found), ())
         if not offsets:
             self._end_run(0)
             return
         self._send(offsets)
         self._end_run(None)
+
+    def _offsets_of(
+        self, written: Written, keys: Collection[PartitionKey]
+    ) -> list[CommittedOffset]:
+        at = self._at
+        return offsets_of(written, keys, self.committed, at.given, at.highest_given)
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -419,6 +423,10 @@ class SinkCore(SinkTopics):
         Phase.PUBLISHING_LETTERS: frozenset(),
         Phase.CALLING_IDLE: frozenset({FailureKind.RETRIABLE}),
     }
+
+
+def _first_of(waits_ms: Iterable[int | None]) -> int | None:
+    return min((each for each in waits_ms if each is not None), default=None)
 
 
 def _partition(key: PartitionKey) -> TopicPartition:

@@ -55,16 +55,16 @@ def checked_positions(found: object) -> Mapping[PartitionKey, int]:
 
 
 def rewound(
-    wanted: Mapping[TopicPartition, int], given: Mapping[PartitionKey, int]
+    wanted: Mapping[TopicPartition, int], highest_given: Mapping[PartitionKey, int]
 ) -> Mapping[PartitionKey, int]:
-    """The positions after a rewind.
+    """The offsets of a rewind.
 
 
     Raises:
-        ValueError: A partition is not the task's, or its offset would advance.
+        ValueError: A partition is not the task's, or its records were never given to the task.
     """
     for key, offset in wanted.items():
-        at = given.get((key.topic, key.partition))
+        at = highest_given.get((key.topic, key.partition))
         if at is None:
             raise ValueError(f"{_name(key)} cannot be rewound: it is not assigned to this task")
         if offset > at:
@@ -76,32 +76,32 @@ def rewound(
 
 def offsets_of(
     written: Written,
-    back: Mapping[PartitionKey, int],
     keys: Collection[PartitionKey],
     committed: Mapping[PartitionKey, int],
     given: Mapping[PartitionKey, int],
+    highest_given: Mapping[PartitionKey, int],
 ) -> list[CommittedOffset]:
     """The offsets to commit; never below the committed ones.
 
     Args:
         written: The result of ``write`` or ``idle``.
-        back: Rewinds; a partition is committed at most up to its rewind position.
         keys: The partitions of the batch; fully committed unless the task returns less.
         committed: The committed offsets.
-        given: The offsets up to which the task has received records.
+        given: The offsets up to which the task has received records since the last rewind; nothing
+            above them is committed.
+        highest_given: The offsets up to which the task has ever received records.
 
     Raises:
         TypeError: ``up_to`` is not a mapping of topic partitions to offsets.
         ValueError: It has another task's partition, or exceeds the records received.
     """
     if written.up_to is None:
-        found = {key: min(given[key], back.get(key, given[key])) for key in keys}
-        found = {key: at for key, at in found.items() if at >= committed.get(key, 0)}
+        found = {key: given[key] for key in keys if given[key] >= committed.get(key, 0)}
     else:
         up_to = {_key(key): _offset(key, at) for key, at in written.up_to.items()}
         for key, at in up_to.items():
-            _check(key, at, given.get(key))
-        found = {key: min(at, back.get(key, at)) for key, at in up_to.items()}
+            _check(key, at, highest_given.get(key))
+        found = {key: min(at, given[key]) for key, at in up_to.items()}
         found = {key: at for key, at in found.items() if at > committed.get(key, 0)}
     return [sink_offset(*key, found[key], written.metadata) for key in sorted(found)]
 

@@ -13,6 +13,7 @@ from drover.dataplane.values import ReadPlan
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_outputs import OutputMark, SinkOutput
 from drover_worker.engine.core.events import LetterReplay
+from drover_worker.engine.core.sink_commits import rewound
 from drover_worker.engine.core.sink_starts import (
     SinkStarts,
     fetched_partitions,
@@ -54,7 +55,8 @@ class SinkPositions:
     """The partitions of a task and their offsets, since its task object started.
 
     Attributes:
-        positions: The next offset to read, by topic partition of this task.
+        positions: The next offset to read, by topic partition of this task; change it by
+            ``read_up_to`` and ``rewind``.
         committed: Offsets that are committed or sent for commit.
         partition_counts: The last known partition count of each topic.
         topic_ids: The topics whose offsets were taken over, with the ids that they had then.
@@ -75,6 +77,8 @@ class SinkPositions:
     def begin(self, fetched: Sequence[CommittedOffset]) -> None:
         """Forget everything: a task object starts from the coordinator's offsets."""
         self.positions: dict[PartitionKey, int] = {}
+        #: The highest position that each partition has had.
+        self._highest: dict[PartitionKey, int] = {}
         self.committed: dict[PartitionKey, int] = {}
         self.partition_counts: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
@@ -104,8 +108,28 @@ class SinkPositions:
 
     @property
     def given(self) -> dict[PartitionKey, int]:
-        """The offsets up to which the task has received records."""
+        """The offsets up to which the task has received records, since the last rewind."""
         return {**self.positions, **self._letters_given}
+
+    @property
+    def highest_given(self) -> dict[PartitionKey, int]:
+        """The offsets up to which the task has ever received records."""
+        return {**self._highest, **self._letters_given}
+
+    def read_up_to(self, offsets: Mapping[PartitionKey, int]) -> None:
+        """The records before these offsets were given to the task, or there are none."""
+        self.positions.update(offsets)
+        for key, at in offsets.items():
+            self._highest[key] = max(at, self._highest.get(key, 0))
+
+    def rewind(self, wanted: Mapping[TopicPartition, int]) -> None:
+        """Give records again; of several rewinds of a partition the lowest one counts.
+
+        Raises:
+            ValueError: See ``rewound``.
+        """
+        for key, at in rewound(wanted, self._highest).items():
+            self.positions[key] = min(at, self.positions[key])
 
     def take_over(self, ids: Mapping[str, str]) -> SinkStarts:
         """Take over the fetched offsets in topics that are new here."""
@@ -220,7 +244,7 @@ class SinkPositions:
                 start = ends.get(key, 0)
                 if self._settings.auto_offset_reset == LATEST:
                     self.unsent_starts.add(key)
-            self.positions[key] = self.own_positions.get(key, start)
+            self.read_up_to({key: self.own_positions.get(key, start)})
         for topic in places:
             known, count = self.partition_counts.get(topic, 0), counts.get(topic, 0)
             if not count or topic in self.topic_ids:

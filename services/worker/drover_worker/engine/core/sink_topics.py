@@ -127,6 +127,8 @@ class SinkTopics(TaskCore):
     # --- new partitions ----------------------------------------------------------------------
 
     def _begin_batch(self) -> None:
+        if self._waits_for_rate():
+            return
         self._recommit_is_due = self._recommit_in_ms() == 0
         if self._paused:
             self._emit(instructions.StopWatching())
@@ -281,4 +283,6 @@ class SinkTopics(TaskCore):
         (Phase.FETCHING_PRESENT_OFFSETS, events.OffsetsFetched): _present_offsets_fetched,
         (Phase.FETCHING_PRESENT_OFFSETS, events.OperationFailed): _present_offsets_unknown,
     }
-    _BEFORE_INSTANCE: ClassVar[frozenset[Phase]] = frozenset({Phase.IDENTIFYING_COMMITTED_TOPICS})
+    _BEFORE_INSTANCE: ClassVar[frozenset[Phase]] = frozenset(
+        {Phase.IDENTIFYING_COMMITTED_TOPICS, Phase.BEGINNING_REPLAY}
+    )

@@ -9,6 +9,7 @@ offsets are written again after a crash.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
@@ -22,6 +23,7 @@ from drover.pipeline import PassReport
 from drover_worker.engine.core import events, instructions
 from drover_worker.engine.core.batch_size import BatchSize
 from drover_worker.engine.core.commits import Commit, DoneBatch
+from drover_worker.engine.core.error_rate import TooManyErrorsError
 from drover_worker.engine.core.failures import Failure, FailureKind
 from drover_worker.engine.core.idle_pauses import IdlePauses
 from drover_worker.engine.core.phases import Phase
@@ -263,6 +265,8 @@ class SourceCore(TaskCore, Generic[StagedT]):
     # --- the next batch ----------------------------------------------------------------------
 
     def _make_next(self) -> None:
+        if self._waits_for_rate():
+            return
         self._started_ms = self._now_ms
         if self._has_letters:
             self._operate(Phase.PLANNING_LETTERS, instructions.PlanLetters())
@@ -290,7 +294,6 @@ class SourceCore(TaskCore, Generic[StagedT]):
 
     def _polled_batch(self, event: events.Polled) -> None:
         batch = event.batch
-        # with a batch, the retries end when it is committed
         if batch is None:
             self._nothing_polled()
             return
@@ -306,8 +309,6 @@ class SourceCore(TaskCore, Generic[StagedT]):
     def _nothing_polled(self) -> None:
         if self.transactions.is_idle:
             self._recovered()
-        else:
-            self._retrying_since_ms = None
         self._had_data = False
         wait_ms = round(self._idle.next_pause_s(self._now_ms / 1000) * 1000)
         if self.settings.publishes_apart:
@@ -443,6 +444,7 @@ class SourceCore(TaskCore, Generic[StagedT]):
         took_ms = (ended.ended_ms - ended.began_ms) / len(ended.batches)
         size_bytes = receipt.size_bytes  # total of all batches
         placement = receipt.placement
+        too_many: TooManyErrorsError | None = None
         if any(batch.task_offsets is None for batch in ended.batches):
             placement = None  # records of a replay are among them
         for batch in ended.batches:
@@ -450,8 +452,13 @@ class SourceCore(TaskCore, Generic[StagedT]):
             self._batch_size.took(max(batch.made_ms, took_ms) / 1000, follows=batch.follows)
             self._emit(instructions.NoteWritten(batch.write_started_ms))
             done = _done(batch, batch.report, receipt, size_bytes)
-            self._batch_done(done, placement, len(ended.batches))
+            try:
+                self._batch_done(done, placement, len(ended.batches))
+            except TooManyErrorsError as error:
+                too_many = error  # raised when all are counted
             size_bytes, placement = 0, None
+        if too_many is not None:
+            raise too_many
 
     # --- failures ----------------------------------------------------------------------------
 
@@ -476,9 +483,12 @@ class SourceCore(TaskCore, Generic[StagedT]):
             self._check_claim_after(self._held_failure())
 
     def _settle_after_failure(self) -> None:
-        # the task object has advanced, even if the previous batch must be published again
         failure = self._held_failure()
-        self._check_claim_after(self._settle_transaction() or failure)
+        ended = self._settle_transaction()
+        # an outage of the brokers hides no failure of the batch that could not be made: the task
+        # object may have advanced
+        is_worse = ended is not None and ended.is_final and not failure.is_final
+        self._check_claim_after(ended if ended is not None and is_worse else failure)
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -497,13 +507,31 @@ class SourceCore(TaskCore, Generic[StagedT]):
             self._end_stop(event.in_time)
             return
         self._stop_rounds += 1
+        failure: Failure | None = None
+        with suppress(TooManyErrorsError):  # the task ends, whatever else is found
+            failure = self._settle_transaction()
         # later batches are not published before one that failed: its records would be lost
-        if self._settle_transaction() is not None or self.restart_wanted:
+        if failure is not None or self.restart_wanted:
             self._end_stop(True)
             return
         if self.transactions.due_in_ms(self._now_ms) is not None:
             self._emit(self.transactions.begin(self._now_ms))
         self._await_to_stop()
+
+    def _end_stop(self, in_time: bool) -> None:
+        """Acknowledge what was committed since the last run, then end the stop."""
+        self._settle_last_commits()
+        if in_time and self._unnotified and not self.is_over:
+            self._operate(Phase.NOTIFYING_AT_STOP, self._unnotified.popleft())
+        else:
+            super()._end_stop(in_time)
+
+    def _notified_at_stop(self, _event: events.Notified) -> None:
+        self._end_stop(True)
+
+    def _notify_failed_at_stop(self, event: events.OperationFailed) -> None:
+        self._unnotified.clear()
+        self._stop_failed(event, in_time=True)
 
     def _release(self) -> None:
         self._is_released = True
@@ -529,6 +557,9 @@ class SourceCore(TaskCore, Generic[StagedT]):
             _awaited_after_failure
         ),
         (Phase.AWAITING_TRANSACTION_TO_STOP, events.TransactionAwaited): _awaited_to_stop,
+        (Phase.AWAITING_TRANSACTION_TO_STOP, events.OperationFailed): TaskCore._stop_failed,
+        (Phase.NOTIFYING_AT_STOP, events.Notified): _notified_at_stop,
+        (Phase.NOTIFYING_AT_STOP, events.OperationFailed): _notify_failed_at_stop,
     }
     _BEFORE_INSTANCE: ClassVar[frozenset[Phase]] = frozenset(
         {

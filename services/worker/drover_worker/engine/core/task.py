@@ -29,11 +29,14 @@ _RETRY_MAX_S = 5.0
 _RETRIABLE_FIRST_S = 0.3
 #: After this many consecutive batches during which a Spark process ended, the plugin is blamed.
 _LOSSES_MAX = 5
+#: Two such batches that are further apart are not consecutive.
+_LOSSES_APART_MS = 3_600_000
 #: The events that an error about a missing transition lists.
 _RECENT_MAX = 16
 
 _LOST = "a Spark process ended during a batch; the batch is retried"
 _NO_EXECUTOR = "an executor cannot use its files; the batch is retried"
+_STOP_FAILED = "an operation failed while its task was stopped"
 _UNAVAILABLE = "the store is unavailable; the batch is retried"
 
 #: What is retried after a RetriableError, by phase.
@@ -130,13 +133,15 @@ class TaskCore(ABC):
         self._failed_phase = Phase.NEW
         self._error_rate = ErrorRate(settings.errors)
         self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
-        #: Consecutive batches during which a Spark process ended.
+        #: Consecutive batches during which a Spark process ended, and when the last one did.
         self._loss_count = 0
+        self._last_loss_ms = 0
         longest_ms = settings.errors.retry_delay_max_ms
         longest_s = (longest_ms if longest_ms >= 0 else DAY_MS) / 1000
         self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
-        #: When the first of the current consecutive retries was; None when there are none.
-        self._retrying_since_ms: int | None = None
+        #: By phase: when the first of its consecutive retries was. Time in a pause does not count.
+        self._retrying_since_ms: dict[Phase, int] = {}
+        self._paused_since_ms = 0
 
     @property
     def is_over(self) -> bool:
@@ -171,6 +176,9 @@ class TaskCore(ABC):
             if handler is None:
                 raise self._no_transition(event)
             handler(self, event)
+            is_result = anywhere is None and before is not Phase.RESTING
+            if is_result and not isinstance(event, events.OperationFailed):
+                self._retrying_since_ms.pop(before, None)  # the operation succeeded
         except Exception as error:  # noqa: BLE001 - it fails this task alone
             is_defect = anywhere is not None or isinstance(error, NoTransitionError)
             if is_defect or before is _AFTER_FAILURE:
@@ -282,7 +290,7 @@ class TaskCore(ABC):
 
     def _recovered(self) -> None:
         """End the retries: the operation succeeded."""
-        self._retrying_since_ms = None
+        self._retrying_since_ms.clear()
         self._emit(instructions.NoteRecovery())
 
     def _instance_started(self) -> None:
@@ -328,19 +336,37 @@ class TaskCore(ABC):
     def _go_on(self) -> None:
         if self.is_stopping:
             self._end_run(None)
-            return
+        else:
+            self._begin_batch()
+
+    def _waits_for_rate(self) -> bool:
+        """Whether the rates allow no batch yet; the run has ended then.
+
+        All earlier batches must be settled: they determine when the next one may begin.
+        """
         pause_s = self.rate.pause_s(self._now_ms / 1000)
         if pause_s:
             self._end_run(_ceil_ms(pause_s), Step.RATE_LIMITED)
-            return
-        self._begin_batch()
+        return bool(pause_s)
 
     def _settle_commits(self) -> None:
+        too_many: TooManyErrorsError | None = None
         while (commit := self.commits.settle()) is not None:
             self._emit(instructions.NoteCommitted(self._now_ms - commit.began_ms))
-            self._commit_done(commit)
+            try:
+                self._commit_done(commit)
+            except TooManyErrorsError as error:
+                too_many = error  # raised when all are counted
+        if too_many is not None:
+            raise too_many
 
     def _pause_set(self, event: events.PauseSet) -> None:
+        if event.paused and not self._paused:
+            self._paused_since_ms = self._now_ms
+        elif self._paused and not event.paused:
+            since_ms = self._retrying_since_ms
+            for phase, first_ms in since_ms.items():
+                since_ms[phase] = first_ms + self._now_ms - max(first_ms, self._paused_since_ms)
         self._paused = event.paused
         self._emit(instructions.Wake())
 
@@ -372,12 +398,20 @@ class TaskCore(ABC):
     def _commits_awaited(self, event: events.CommitsAwaited) -> None:
         self._end_stop(event.in_time)
 
+    def _stop_failed(self, event: events.OperationFailed, *, in_time: bool = False) -> None:
+        self._examines = False
+        self._emit(instructions.Log(_STOP_FAILED, {"error": event.failure.text[:500]}))
+        self._end_stop(in_time)
+
     def _end_stop(self, in_time: bool) -> None:
-        # what was committed since the last run counts; the task ends, whatever else is found
-        with suppress(FailedPreconditionError, ValueError, TooManyErrorsError):
-            self._settle_commits()
+        self._settle_last_commits()
         self.phase = Phase.RESTING
         self._emit(instructions.EndStop(in_time))
+
+    def _settle_last_commits(self) -> None:
+        """Count what was committed since the last run; the task ends, whatever else is found."""
+        with suppress(FailedPreconditionError, ValueError, TooManyErrorsError):
+            self._settle_commits()
 
     def _abandoned(self, _event: events.Abandoned) -> None:
         self.phase = Phase.OVER
@@ -420,12 +454,17 @@ class TaskCore(ABC):
     def _refuse_start(self, failure: Failure) -> None:
         self.phase = Phase.RESTING
         error = failure.error
-        is_retried = isinstance(error, UnavailableError | FailedPreconditionError)
-        if self._failed_phase in self._BEFORE_INSTANCE and is_retried and failure.fault is not None:
-            assert isinstance(error, UnavailableError | FailedPreconditionError)
+        is_known = isinstance(error, UnavailableError | FailedPreconditionError)
+        is_before = self._failed_phase in self._BEFORE_INSTANCE and failure.fault is not None
+        is_away = failure.fault is Fault.UNAVAILABLE
+        has_time = self.settings.errors.retry_timeout_ms != 0
+        is_retriable = failure.kind is FailureKind.RETRIABLE and has_time
+        if is_retriable:
+            self._retrying_since_ms[self._failed_phase] = self._now_ms
+        if is_retriable or (is_known and (is_before or is_away)):
             self.restart_wanted = True
             self._is_first_start = False
-            self._emit(instructions.DeferStart(error.message))
+            self._emit(instructions.DeferStart(failure.text))
         else:
             self._emit(instructions.RefuseStart(error))
 
@@ -477,7 +516,9 @@ class TaskCore(ABC):
     def _pause_after_outage(self, failure: Failure) -> int | None:
         """How long the batch waits; None when the failure is the task's."""
         if failure.fault is Fault.LOST:
-            self._loss_count += 1
+            is_apart = self._now_ms - self._last_loss_ms > _LOSSES_APART_MS
+            self._loss_count = 1 if is_apart else self._loss_count + 1
+            self._last_loss_ms = self._now_ms
         # without Spark the engine is about to end, so every error is due to that
         engine_ends = not failure.spark_is_running
         if engine_ends:
@@ -502,10 +543,10 @@ class TaskCore(ABC):
         if failure.kind is not FailureKind.RETRIABLE:
             return None
         timeout_ms = self.settings.errors.retry_timeout_ms
-        since_ms = self._retrying_since_ms
+        since_ms = self._retrying_since_ms.get(self._failed_phase)
         if since_ms is None:
             self._call_retries.reset()
-            self._retrying_since_ms = since_ms = self._now_ms
+            since_ms = self._retrying_since_ms[self._failed_phase] = self._now_ms
         left_ms = timeout_ms - (self._now_ms - since_ms)
         if timeout_ms >= 0 and left_ms <= 0:
             return None
@@ -589,6 +630,7 @@ _TRANSITIONS: TransitionTable = {
     (Phase.RESTING, events.SettleRequested): TaskCore._settle_requested,
     (Phase.STOPPING_INSTANCE, events.InstanceStopped): TaskCore._instance_stopped,
     (Phase.AWAITING_COMMITS, events.CommitsAwaited): TaskCore._commits_awaited,
+    (Phase.AWAITING_COMMITS, events.OperationFailed): TaskCore._stop_failed,
     (_AFTER_FAILURE, events.ClaimRead): TaskCore._claim_read_after_failure,
     (_AFTER_FAILURE, events.OperationFailed): TaskCore._claim_unknown_after_failure,
 }

@@ -46,6 +46,8 @@ class Transactions(Generic[StagedT]):
         self._gathering_since_ms = 0
         self._current: Transaction[StagedT] | None = None
         self._count = 0
+        #: Whether the last transaction was not published, so that its batches are first.
+        self._is_repeating = False
         #: The number of the last transaction whose thread was given up.
         self._given_up_number = 0
         #: The steps of the task's producer.
@@ -62,7 +64,12 @@ class Transactions(Generic[StagedT]):
         return self._current is not None and not self._current.has_ended
 
     def takes_more(self, now_ms: int) -> bool:
-        """Whether another batch can be added now."""
+        """Whether another batch can be added now.
+
+        A transaction that is repeated does not grow: a larger one is even less likely to succeed.
+        """
+        if self._is_repeating:
+            return False
         return not self._gathered or not self._is_due(now_ms)
 
     def add(self, batch: StagedBatch[StagedT], now_ms: int) -> None:
@@ -131,7 +138,9 @@ class Transactions(Generic[StagedT]):
         if current is None or not current.has_ended:
             return None
         self._current = None
-        if current.failure is not None and current.failure.kind is FailureKind.NOT_PUBLISHED:
+        failure = current.failure
+        self._is_repeating = failure is not None and failure.kind is FailureKind.NOT_PUBLISHED
+        if self._is_repeating:
             self._gathered = [*current.batches, *self._gathered]
             self._gathering_since_ms = -self._interval_ms
         return current
@@ -140,7 +149,7 @@ class Transactions(Generic[StagedT]):
         """Forget all batches, which must not be in progress; returns them."""
         assert not self.is_in_progress, "a transaction is in progress"
         left = [*(self._current.batches if self._current else ()), *self._gathered]
-        self._current, self._gathered = None, []
+        self._current, self._gathered, self._is_repeating = None, [], False
         return left
 
     def validate(self) -> None:

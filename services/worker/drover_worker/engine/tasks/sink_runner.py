@@ -236,7 +236,8 @@ class SinkRunner(TaskRunner):
     def _call_idle(self, _instruction: instructions.CallIdle) -> TaskEvent:
         self._control.called()
         with self._spark_jobs():
-            return events.IdleReturned(self._task.idle())
+            found = self._task.idle()
+        return events.IdleReturned(found, self._control.take_rewinds())
 
     def _request_idle(self, _instruction: instructions.RequestIdle) -> None:
         self._control.call_after(0)

@@ -252,16 +252,18 @@ class TaskRunner(ABC):
     def _run_batch(self) -> float | None:
         at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
         self._activity.run_began()
-        end: instructions.EndRun | None = None
+        end: instructions.EndRun | instructions.EndStop | None = None
         with log_context(**self.spec.log_fields), at_work:
             try:
                 end = self._run(events.RunBegan())
             finally:
                 self._deadline = None
-                if end is not None:
+                if isinstance(end, instructions.EndRun):
                     self._activity.enter(end.step)
                 self._activity.run_ended()
-        return None if end is None or end.pause_ms is None else end.pause_ms / 1000
+        if not isinstance(end, instructions.EndRun) or end.pause_ms is None:
+            return None
+        return end.pause_ms / 1000
 
     def run_overdue(self) -> None:
         """See scheduler.Job."""
@@ -304,16 +306,16 @@ class TaskRunner(ABC):
 
     # --- events and instructions -------------------------------------------------------------
 
-    def _run(self, event: TaskEvent) -> instructions.EndRun | None:
+    def _run(self, event: TaskEvent) -> instructions.EndRun | instructions.EndStop | None:
         """Pass an event to the core, execute its instructions, and pass on their results; returns
-        how the run ends.
+        how the run or the stop ends.
         """
-        end: instructions.EndRun | None = None
+        end: instructions.EndRun | instructions.EndStop | None = None
         note_failed = False
         todo = deque(self._step(event))
         while todo:
             instruction = todo.popleft()
-            if isinstance(instruction, instructions.EndRun):
+            if isinstance(instruction, instructions.EndRun | instructions.EndStop):
                 end = instruction
                 continue
             if isinstance(instruction, instructions.RefuseStart):
@@ -360,15 +362,8 @@ class TaskRunner(ABC):
 
     def _has_settled(self) -> bool:
         """Whether asynchronous work of the last batches ended in time; blocks."""
-        todo = deque(self._step(events.SettleRequested()))
-        while todo:
-            instruction = todo.popleft()
-            if isinstance(instruction, instructions.EndStop):
-                return instruction.in_time
-            found = self._execute(instruction)
-            if found is not None:
-                todo.extend(self._step(found))
-        return True
+        end = self._run(events.SettleRequested())
+        return not isinstance(end, instructions.EndStop) or end.in_time
 
     # --- executions --------------------------------------------------------------------------
 
