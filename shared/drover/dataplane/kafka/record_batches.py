@@ -47,6 +47,8 @@ _OPEN_BYTES_MAX = 32 * 1024 * 1024
 _NO_HEADERS = b"\0"
 #: So few records are encoded one by one, which takes a tenth of the time.
 _FEW_RECORDS = 8
+#: So many records are joined at a time: more do not fit into the processor's cache.
+_JOINED_RECORDS = 16_000
 #: ``compression.type`` names, with their numbers in the attributes.
 CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "none": (NONE, bytes),
@@ -325,7 +327,14 @@ class _Columns:
         return _Columns(key, value, headers, self.times_ms[start:end])
 
     def data(self, first_number: int, first_ms: int) -> bytes:
-        numbers = np.arange(first_number, first_number + len(self.times_ms))
+        count = len(self.times_ms)
+        if count > _JOINED_RECORDS:
+            parts = [
+                (start, self.cut(start, min(start + _JOINED_RECORDS, count)))
+                for start in range(0, count, _JOINED_RECORDS)
+            ]
+            return b"".join(each.data(first_number + start, first_ms) for start, each in parts)
+        numbers = np.arange(first_number, first_number + count)
         return _records(self.key, self.value, self.headers, self.times_ms - first_ms, numbers)
 
 
@@ -451,13 +460,22 @@ def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
 
 
 def _lengths(framed: Framed, *, of_null: int) -> _Numbers:
-    lengths = pc.binary_length(framed.values).cast(pa.int64())
-    found: _Numbers = pc.add(lengths, framed.frame_bytes).fill_null(of_null).to_numpy()
+    values = framed.values
+    if values.null_count == len(values):
+        return np.full(len(values), of_null, np.int64)
+    lengths = pc.binary_length(values)
+    if values.null_count:
+        lengths = lengths.fill_null(of_null - framed.frame_bytes)
+    found: _Numbers = lengths.to_numpy().astype(np.int64) + framed.frame_bytes
     return found
 
 
 def _varints(numbers: _Numbers) -> tuple[npt.NDArray[np.uint8], _Numbers]:
     """Zigzag varints: a row of bytes per number, and their lengths."""
+    if numbers.min() == numbers.max():  # as often with timestamps, and always without keys
+        same = np.frombuffer(_varint(int(numbers[0])), np.uint8)
+        shape = (len(numbers), len(same))
+        return np.broadcast_to(same, shape), np.full(len(numbers), len(same), np.int64)
     rest = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
     width = max(1, -(-int(rest.max()).bit_length() // 7))
     found = np.empty((len(numbers), width), np.uint8)
