@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # without its bytecode each process compiles the sources of all its modules: three quarters of its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup installed java-host lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
+.PHONY: FORCE help setup installed java-host lock proto wheels run up down clean-data kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs screenshots bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,9 +28,15 @@ PROJECTS := shared services/coordinator services/config-store services/status-st
 EXTRAS := jdbc,postgres,lakehouse,objects,http,avro,protobuf,sql
 LOCKED := requirements.lock deploy/install.py deploy/needed.py $(PROJECTS:=/pyproject.toml)
 
+FORCE:
+
+# a folder that was moved or copied, has lost its Python or was left half-made is made again; pyvenv.cfg
+# is written then only
+$(VENV)/pyvenv.cfg: FORCE | check-python
+	@{ test -x $(BIN)/python && $(BIN)/python -I deploy/venv_check.py; } || $(PYTHON) -m venv --clear $(VENV)
+
 # what `make run` needs; the tools of the repository are added by `make setup`
-$(VENV)/.installed: $(LOCKED) | check-python
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.installed: $(LOCKED) $(VENV)/pyvenv.cfg
 	@echo "installing what Drover needs into $(VENV) (half a minute the first time)"
 	@$(BIN)/python -m deploy.install requirements.lock grpcio-tools mypy-protobuf \
 	  'shared/pyproject.toml[spark,$(EXTRAS)]' 'services/gateway/pyproject.toml[mcp]' $(PROJECTS:%=--project %)
