@@ -38,10 +38,12 @@ RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-d
     /wheels/drover_worker-*.whl \
  && /opt/drover/bin/python -m drover.local.java_check
 WORKDIR /app
-USER drover
 # the directories in which connectors may read and write files
 ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 DROVER_FILE_ROOTS=/files
-# engines start in half of the CPU time with this archive of the classes that Spark's JVM loads
+# engines start in half of the CPU time with this archive of the classes that Spark's JVM loads; root
+# writes it, so that a container under any user id takes it
 RUN echo '{"spark.master": "local[*]"}' \
- | python -m drover_worker.engine.class_archive ~drover/.cache/drover/spark-classes
+ | python -m drover_worker.engine.class_archive /opt/drover/share/drover/spark-classes \
+ && chmod -R a+rX /opt/drover/share/drover
+USER drover
 CMD ["python", "-m", "drover_worker"]

@@ -81,8 +81,14 @@ def overwrite(archive: Path) -> None:
 
 
 async def test_an_archive_is_written_used_and_checked(tmp_path: Path) -> None:
-    folder = tmp_path / "classes"
-    env = {"DROVER_CLASS_ARCHIVES": str(folder), "SPARK_SUBMIT_OPTS": ""}
+    folder = tmp_path / "all classes"
+    temporary = tmp_path / "temporary files"
+    temporary.mkdir()
+    env = {
+        "DROVER_CLASS_ARCHIVES": str(folder),
+        "SPARK_SUBMIT_OPTS": "",
+        "TMPDIR": str(temporary),
+    }
     async with embedded_cluster(tmp_path, workers=1, env=env) as cluster:
         await cluster.wait_until_members()
         (size,) = await wait_until_async(

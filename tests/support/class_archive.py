@@ -12,7 +12,12 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from drover.local.java_check import JavaUnusableError, find_java
-from drover_worker.engine.class_archive import archive_file, java_options
+from drover_worker.engine.class_archive import (
+    NoArchiveError,
+    archive_file,
+    decisive_settings,
+    java_options,
+)
 from drover_worker.engine.settings import JAVA_OPTIONS, LOCAL_JVM_OPTIONS, NO_CLASS_ARCHIVES
 from tests.support.repository import REPOSITORY
 
@@ -24,10 +29,11 @@ _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 
 def archive_path() -> Path | None:
-    """The path of the archive for this Java and this Spark; None without a usable Java."""
+    """The path of the archive for this Java and this Spark; None without one, or a usable Java."""
     try:
-        return archive_file(_FOLDER, {JAVA_OPTIONS: LOCAL_JVM_OPTIONS}, find_java())
-    except JavaUnusableError:
+        settings = decisive_settings({JAVA_OPTIONS: LOCAL_JVM_OPTIONS})
+        return archive_file(_FOLDER, settings, find_java())
+    except (JavaUnusableError, NoArchiveError):
         return None
 
 

@@ -15,7 +15,7 @@ import yaml
 from drover.rpc.settings import ProcessSettings, split_address
 from drover.security.certificates import is_for, read_certificate
 from drover.security.development_ca import files_of
-from drover_worker.engine.settings import default_class_archives
+from drover_worker.engine.class_archive import INSTALLED_ARCHIVES
 
 ROOT = Path(__file__).parents[3]
 SERVICES = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
@@ -273,11 +273,11 @@ def test_a_process_runs_as_drover_and_is_told_to_stop(name: str) -> None:
     assert words[0] == "python" or words[2].startswith("exec python ")
 
 
-def test_the_image_of_workers_has_an_archive_of_classes_where_they_look_for_it() -> None:
+def test_the_image_of_workers_has_an_archive_of_classes_that_every_user_can_take() -> None:
     text = (ROOT / "deploy/worker.Dockerfile").read_text(encoding="utf-8")
-    (folder,) = re.findall(r"drover_worker\.engine\.class_archive (\S+)$", text, re.MULTILINE)
-    assert folder.replace("~drover", "/x") == default_class_archives({"HOME": "/x"})
-    assert text.index("USER drover") < text.index(folder)
+    (folder,) = re.findall(r"drover_worker\.engine\.class_archive (\S+)", text)
+    assert Path(folder) == Path("/opt/drover") / INSTALLED_ARCHIVES.relative_to(sys.prefix)
+    assert text.index(folder) < text.index("chmod -R a+rX") < text.index("USER drover")
 
 
 def test_without_being_told_a_service_the_image_says_what_it_lacks() -> None:

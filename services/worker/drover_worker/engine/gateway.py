@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.serializers import UTF8Deserializer, read_int
@@ -78,7 +79,10 @@ class Gateway:
 
 
 def start_gateway(
-    conf: Mapping[str, str], directory: Path, environment: Mapping[str, str]
+    conf: Mapping[str, str],
+    directory: Path,
+    environment: Mapping[str, str],
+    output: IO[bytes] | None = None,
 ) -> Gateway:
     """Start the JVM with a parent-death signal. Call from the main thread: it ends with it.
 
@@ -87,6 +91,7 @@ def start_gateway(
         directory: For the file with the settings, which may contain credentials: command lines are
             public.
         environment: The variables of the JVM.
+        output: Receives what the JVM writes; by default it has the output of this process.
     """
     properties = directory / "spark.properties"
     properties.write_text("".join(f"{k}={_escape_property(v)}\n" for k, v in conf.items()))
@@ -97,7 +102,17 @@ def start_gateway(
         *("--properties-file", str(properties), "pyspark-shell"),
     ]
     variables = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
-    return Gateway(subprocess.Popen(command, stdin=subprocess.PIPE, env=variables), info)
+    jvm = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=variables
+    )
+    return Gateway(jvm, info)
+
+
+def cause_of(error: Exception) -> str:
+    """The Java error in one line; py4j puts the name of the call first, then a colon."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line for line in lines if line and not line.startswith("An error occurred while")]
+    return causes[0].removeprefix(":").strip() if causes else type(error).__name__
 
 
 def _escape_property(value: str) -> str:

@@ -16,7 +16,8 @@ from drover.log.storage import EmbeddedStorage, KafkaStorage
 from drover.model.sizes import size_bytes
 from drover.python_process import SAFE_PATH_VARIABLE
 from drover_worker.engine.class_archive import NoArchiveError, options_of_engine
-from drover_worker.engine.gateway import EngineStartError, Gateway, start_gateway
+from drover_worker.engine.gateway import EngineStartError, Gateway, cause_of, start_gateway
+from drover_worker.engine.jvm_options import quoted
 from drover_worker.engine.process_constants import (
     EMBEDDED,
     ON_KAFKA,
@@ -128,13 +129,14 @@ def start_jvm(settings: EngineSettings, directory: Path) -> Gateway:
     pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
     log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
     conf = spark_conf(settings, directory)
-    java_options = (
-        f"{_class_archive_options(settings, conf, java)} {conf.get(JAVA_OPTIONS, '')}".strip()
+    own_options = (
+        quoted(f"-Dlog4j2.configurationFile={log4j.as_uri()}"),
+        quoted(f"-Djava.io.tmpdir={directory}"),
+        "-XX:-UsePerfData",
+        _class_archive_options(settings, conf, java),
+        conf.get(JAVA_OPTIONS, ""),
     )
-    conf[JAVA_OPTIONS] = (
-        f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
-        f"-XX:-UsePerfData {java_options}".strip()
-    )
+    conf[JAVA_OPTIONS] = " ".join(filter(None, own_options))
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": executor_python(settings),
@@ -241,7 +243,7 @@ def _build_session(master: str) -> SparkSession:
     try:
         return SparkSession.builder.getOrCreate()  # uses the settings of the running JVM
     except Exception as error:
-        cause = _cause_of(error)
+        cause = cause_of(error)
         text = f"Spark did not start: {cause}"
         if not is_local_master(master):
             text = (
@@ -251,10 +253,3 @@ def _build_session(master: str) -> SparkSession:
                 "(DROVER_SPARK_MASTER)"
             )
         raise EngineStartError(ExitCode.SPARK_NOT_STARTED, text) from error
-
-
-def _cause_of(error: Exception) -> str:
-    """The Java error in one line; py4j puts the name of the call first, then a colon."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    causes = [line for line in lines if line and not line.startswith("An error occurred while")]
-    return causes[0].removeprefix(":").strip() if causes else type(error).__name__
