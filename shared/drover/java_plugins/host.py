@@ -59,6 +59,10 @@ _LAST_LINES = 30
 #: Never set: for short waits.
 _PAUSE = threading.Event()
 _LINE_CHARS = 2_000
+#: Of an exception that a plugin logs: its class, its causes and its frames.
+_TRACE_CHARS = 8_000
+#: Longer lines are read in parts. Lines of the log are shorter: log4j2.xml limits their texts.
+_LINE_BYTES_MAX = 256 * 1024
 _LINKED_FOLDER = "plugins"
 #: Becomes END_FILE.
 _REASON_FILE = f"{END_FILE}.part"
@@ -301,9 +305,8 @@ class Host:
 
     def _read(self, stream: IO[bytes]) -> None:
         """Log the host's lines until it ends, then write why it ended for its callers."""
-        for raw in stream:
-            line = raw.decode(errors="replace").rstrip("\n")[:_LINE_CHARS]
-            self._lines.append(self._logged(line))
+        while raw := stream.readline(_LINE_BYTES_MAX):
+            self._lines.append(self._logged(raw.decode(errors="replace").rstrip("\n")))
         code = self._process.wait()
         with suppress(OSError):
             part = self._folder / _REASON_FILE
@@ -313,16 +316,21 @@ class Host:
             part.rename(self._folder / END_FILE)
 
     def _logged(self, line: str) -> str:
-        """Log a line; returns its text."""
+        """Log a line; returns its text, shortened."""
         with suppress(ValueError, AttributeError):
             entry = json.loads(line)
             level = _LEVELS.get(entry.get("level", ""), "error")
+            event = str(entry.get("event", "")).strip()[:_LINE_CHARS]
+            trace = str(entry.get("trace", "")).strip()[:_TRACE_CHARS]
             getattr(_logger_of(str(entry.get("logger", ""))), level)(
-                str(entry.get("event", "")).strip(),
+                event,
                 plugin=self._plugins.name,
                 context=str(entry.get("context", "")).strip(" []|"),
+                **({"trace": trace} if trace else {}),
             )
-            return f"{entry.get('level')} {entry.get('logger')}: {entry.get('event')}"
+            text = f"{entry.get('level')} {entry.get('logger')}: {event}"
+            return f"{text}\n{trace}"[:_LINE_CHARS] if trace else text
+        line = line[:_LINE_CHARS]
         log.info(line, plugin=self._plugins.name)
         return line
 

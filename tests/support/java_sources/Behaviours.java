@@ -5,12 +5,15 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.*;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.metrics.Gauge;
+import org.apache.kafka.connect.components.Versioned;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.connector.Task;
 import org.apache.kafka.connect.data.Schema;
@@ -146,6 +149,70 @@ public class Behaviours {
         public void close() {}
     }
 
+    /** A transform that changes nothing, and notes that it is closed. */
+    public static class Closing<R extends ConnectRecord<R>> implements Transformation<R>, Versioned {
+        private Map<String, String> settings;
+
+        public String version() {
+            return "1.0";
+        }
+
+        public ConfigDef config() {
+            return new ConfigDef()
+                .define("trace", ConfigDef.Type.STRING, ConfigDef.Importance.HIGH, "The file of its calls")
+                .define("code", ConfigDef.Type.PASSWORD, "", ConfigDef.Importance.LOW, "A secret");
+        }
+
+        public void configure(Map<String, ?> config) {
+            if ("refused".equals(config.get("code"))) {
+                throw new ConfigException("no luck in configure");
+            }
+            settings = Map.of("trace", String.valueOf(config.get("trace")));
+        }
+
+        public R apply(R record) {
+            return record;
+        }
+
+        public void close() {
+            if (settings != null) {
+                note(settings, "closed");
+            }
+        }
+    }
+
+    /** Chooses the class of its tasks when it starts. */
+    public static class Chooser extends Source {
+        private Class<? extends Task> chosen;
+
+        public void start(Map<String, String> given) {
+            super.start(given);
+            chosen = given.get("mode").equals("lean") ? NumbersWithoutCommit.class : Numbers.class;
+        }
+
+        public Class<? extends Task> taskClass() {
+            return Objects.requireNonNull(chosen, "it has not started");
+        }
+    }
+
+    /** A library that need not be there. */
+    public static class Library {}
+
+    /** Its task can use a library. */
+    public static class WithLibrary extends Source {
+        public Class<? extends Task> taskClass() {
+            return NumbersWithLibrary.class;
+        }
+    }
+
+    public static class NumbersWithLibrary extends NumbersWithoutCommit {
+        public void use(Library library) {}
+
+        public void commit() {
+            note(settings, "commit");
+        }
+    }
+
     /** Its tasks hang in their constructor. */
     public static class Stuck extends Source {
         public Class<? extends Task> taskClass() {
@@ -185,6 +252,15 @@ public class Behaviours {
             if (mode.equals("measure")) {
                 measure();
             }
+            if (mode.equals("note environment")) {
+                note(given, "variable " + System.getenv("ACME_ROLE") + " " + System.getenv("ACME_SECRET"));
+                note(given, "property " + System.getProperty("acme.store"));
+            }
+            if (mode.equals("log an error")) {
+                LoggerFactory.getLogger("org.acme.Numbers").error("x".repeat(3_000));
+                LoggerFactory.getLogger("org.acme.Numbers").error("it failed",
+                    new IllegalStateException("outer", new IOException("the disk is slow")));
+            }
             if (mode.equals("other task config")) {
                 Map<String, String> seen = new TreeMap<>(given);
                 seen.keySet().retainAll(Set.of("tables", "none", "secret"));
@@ -217,6 +293,17 @@ public class Behaviours {
                 System.out.println("printed poll " + polls + ".");
                 Thread.sleep(20);
                 return null;
+            }
+            if (mode.equals("block") && next == 10) {
+                Thread.sleep(2_100); // then a commit() is due, and none after the next records
+            }
+            if (mode.equals("block") && next == 30) {
+                try {
+                    new CountDownLatch(1).await();
+                } catch (InterruptedException error) {
+                    note(settings, "interrupted");
+                    throw error;
+                }
             }
             if (mode.equals("circular error")) {
                 RuntimeException first = new IllegalStateException("no luck");
@@ -332,6 +419,9 @@ public class Behaviours {
         public void put(Collection<SinkRecord> records) {
             misbehave(mode, "put");
             if (records.isEmpty()) {
+                if (mode.equals("note empty puts")) {
+                    note(settings, "empty put " + context.assignment().size());
+                }
                 return;
             }
             puts++;

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from drover.connector import (
     ConnectorContext,
@@ -349,6 +350,25 @@ def test_metrics_of_a_plugin_are_figures_of_its_task(make: Make) -> None:
 
     wait_until(has_all, timeout_s=TIMEOUT_S)
     assert figures == {"records_made_count": 100, "fill_percent": 13}
+
+
+def test_a_log_line_of_a_plugin_keeps_its_level_its_logger_and_its_exception(make: Make) -> None:
+    """As in https://github.com/debezium/debezium/pull/4120."""
+    task, context = make("Source", "log an error")
+    with capture_logs() as logged:
+        task.start(context)
+        wait_until(
+            lambda: any("it failed" in each["event"] for each in logged), timeout_s=TIMEOUT_S
+        )
+    long, failure = (each for each in logged if each["log_level"] == "error")
+    assert long["event"].startswith("x" * 1_900)
+    assert len(long["event"]) <= 2_000
+    assert "trace" not in long
+    assert failure["event"] == "it failed outer"
+    assert "java.lang.IllegalStateException: outer" in failure["trace"]
+    assert "Behaviours$NumbersWithoutCommit.start" in failure["trace"]
+    assert "Caused by: java.io.IOException: the disk is slow" in failure["trace"]
+    assert any("it failed" in each and "Caused by" in each for each in task._host._lines)
 
 
 def test_levels_of_java_loggers_are_set_in_running_and_later_jvms(make: Make) -> None:
