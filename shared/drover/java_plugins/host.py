@@ -77,8 +77,13 @@ _WITHOUT_DATA_LIMIT = (
 )
 #: How long a host without users keeps running, so that a task that restarts gets a warm JVM.
 _LINGER_S = 30.0
-#: All that a plugin sees of the worker's environment.
+#: All that a plugin sees of the worker's environment,
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME")
+#: besides the variables that the worker's operator names here.
+ENVIRONMENT_VARIABLE = "DROVER_JAVA_ENVIRONMENT"
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: The worker's own settings, some of which are secrets, and what a JVM has of its own.
+_NEVER_INHERITED = re.compile(r"DROVER_.*|HOME|TMPDIR")
 _LEVELS = {"TRACE": "debug", "DEBUG": "debug", "INFO": "info", "WARN": "warning"}
 #: Names of levels that Java does not have.
 _JAVA_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -178,6 +183,7 @@ class Host:
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._is_retired = False
         self._heap_mib = _heap_mib()
+        self._inherited = (*_INHERITED, *_named_variables())
         java, jars = find_java(), host_jars()
         try:
             self._folder = _new_folder()
@@ -262,7 +268,7 @@ class Host:
             "io.drover.host.Main",
             *("serve", self.address.socket, str(self._folder / _LINKED_FOLDER)),
         ]
-        kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        kept = {name: os.environ[name] for name in self._inherited if name in os.environ}
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -551,6 +557,19 @@ def disposable(plugins: Plugins) -> Iterator[Host]:
         yield host
     finally:
         host.stop()
+
+
+def _named_variables() -> list[str]:
+    """The environment variables that plugins see by the operator's choice."""
+    text = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    names = [each.strip() for each in text.split(",") if each.strip()]
+    for each in names:
+        if not _VARIABLE_NAME.fullmatch(each) or _NEVER_INHERITED.fullmatch(each):
+            raise JavaHostError(
+                f"{ENVIRONMENT_VARIABLE} must be names of environment variables, separated by "
+                f"commas, without HOME, TMPDIR and Drover's own: remove {each!r} from it"
+            )
+    return names
 
 
 def _heap_mib() -> int:

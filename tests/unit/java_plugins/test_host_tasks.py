@@ -19,7 +19,14 @@ from drover.connector.settings import CONFIG_TEXTS
 from drover.connectors.java.tasks import JavaSourceTask, JavaTaskError
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.values import Placement, PublishedRange
-from drover.java_plugins.host import CALL_LIMIT, HOSTS, POLL_LIMIT, Host
+from drover.java_plugins.host import (
+    CALL_LIMIT,
+    ENVIRONMENT_VARIABLE,
+    HOSTS,
+    POLL_LIMIT,
+    Host,
+    JavaHostError,
+)
 from tests.support.waiting import wait_until
 from tests.unit.java_plugins.host_tasks import (
     TIMEOUT_S,
@@ -334,6 +341,37 @@ def test_a_connector_that_starts_too_late_is_stopped(
     door.touch()
     wait_until(lambda: lines(trace, "connector stop"), timeout_s=TIMEOUT_S)
     neighbour.goes_on()
+
+
+# --- the environment ------------------------------------------------------------------------------
+
+
+def test_a_plugin_sees_the_environment_variables_that_the_operator_names(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in https://github.com/apache/camel-kafka-connector/issues/1263."""
+    monkeypatch.setenv("ACME_ROLE", "reader")
+    monkeypatch.setenv("ACME_SECRET", "s3cret")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Dacme.store=/etc/trust")
+    for number, (names, role, store) in enumerate(
+        [("", "null", "null"), ("ACME_ROLE, JDK_JAVA_OPTIONS", "reader", "/etc/trust")]
+    ):
+        monkeypatch.setenv(ENVIRONMENT_VARIABLE, names)
+        task, context = make("Source", "note environment", **{"java.isolation": "task"})
+        task.start(context)
+        trace = tmp_path / f"trace-{number}"
+        assert lines(trace, "variable") == [f"variable {role} null"]
+        assert lines(trace, "property") == [f"property {store}"]
+
+
+@pytest.mark.parametrize("name", ["DROVER_TOKEN", "HOME", "a=b"])
+def test_variables_of_drover_are_never_shown_to_a_plugin(
+    make: Make, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, f"ACME_ROLE,{name}")
+    task, context = make("Source", "", **{"java.isolation": "task"})
+    with pytest.raises(JavaHostError, match=f"DROVER_JAVA_ENVIRONMENT .*remove '{name}' from it"):
+        task.start(context)
 
 
 # --- metrics and loggers --------------------------------------------------------------------------
