@@ -323,6 +323,35 @@ def test_after_a_hung_call_the_next_start_has_a_new_jvm_and_the_old_one_ends_wit
     assert again._host.is_running
 
 
+def test_a_connector_whose_start_fails_is_stopped(
+    behaviours: Path, neighbour: Neighbour, tmp_path: Path
+) -> None:
+    """As in https://github.com/apache/kafka/pull/16095."""
+    trace = tmp_path / "trace"
+    texts = {"mode": "fail in connector start", "trace": str(trace), "connector.class": "x"}
+    made: Any = class_of(behaviours, "Source")()
+    with pytest.raises(JavaTaskError, match="no luck in connector start"):
+        made.start(ConnectorContext("x", config_texts=texts), {})
+    made.stop()
+    assert lines(trace, "connector stop") == ["connector stop"]
+
+
+def test_the_transforms_of_a_task_that_does_not_start_are_closed(
+    make: Make, tmp_path: Path
+) -> None:
+    """As in https://github.com/apache/kafka/pull/8071."""
+    task, context = make("Source", "")
+    texts = context.config[CONFIG_TEXTS]
+    texts["java.host.transforms"] = "first,second"
+    for name in ("first", "second"):
+        texts[f"java.host.transforms.{name}.type"] = "org.acme.Behaviours$Closing"
+        texts[f"java.host.transforms.{name}.trace"] = str(tmp_path / name)
+    texts["java.host.transforms.second.code"] = "refused"
+    with pytest.raises(JavaTaskError, match="no luck in configure"):
+        task.start(context)
+    assert lines(tmp_path / "first", "closed") == ["closed"]
+
+
 def test_a_connector_that_starts_too_late_is_stopped(
     behaviours: Path, neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,11 +40,27 @@ final class ConnectorRun {
         offsets = new OffsetStore(request.get("offsets"), written -> {});
         plugins.within(loader, () -> {
             connector.initialize(connector instanceof SinkConnector ? new SinkContext(name) : new SourceContext(name));
-            connector.start(config);
+            try {
+                connector.start(config);
+            } catch (Throwable failure) {
+                stopAfter(failure);
+                throw failure;
+            }
             return null;
         });
         synchronized (this) {
             isStarted = true;
+        }
+    }
+
+    /** Ends the threads and connections of a start that failed; the error of the start is reported. */
+    private void stopAfter(Throwable failure) {
+        try {
+            connector.stop();
+        } catch (Exception | LinkageError | StackOverflowError | AssertionError error) {
+            if (error != failure) {
+                failure.addSuppressed(error);
+            }
         }
     }
 

@@ -1,16 +1,21 @@
 package org.apache.kafka.connect.runtime;
 
 import io.drover.host.RoutedRecord;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Executor;
+import java.util.function.Function;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.common.internals.Plugin;
 import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.connect.connector.Connector;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.connector.Task;
@@ -101,8 +106,10 @@ public final class TaskLoops {
         Map<String, String> given = new HashMap<>(of.connectorConfig());
         // each poll is passed on at once: Drover's own transactions follow this setting
         given.put("transaction.boundary", "poll");
-        SourceConnectorConfig config = new SourceConnectorConfig(plugins, given, false);
-        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config);
+        Function<Map<String, String>, SourceConnectorConfig> read =
+            settings -> new SourceConnectorConfig(plugins, settings, false);
+        SourceConnectorConfig config = read.apply(given);
+        Parts<SourceRecord, SourceRecord> parts = new Parts<>(of, plugin, config, read);
         ConnectorOffsetBackingStore store = ConnectorOffsetBackingStore.withOnlyWorkerStore(
             () -> LoggingContext.forTask(of.id()), offsets, "");
         store.configure(workerConfig);
@@ -126,9 +133,10 @@ public final class TaskLoops {
     /** A sink task's loop. */
     public Loop sink(Of of, Task plugin, SinkTask task, Consumer<byte[], byte[]> consumer,
             ErrorReporter<ConsumerRecord<byte[], byte[]>> reporter) {
-        SinkConnectorConfig config = new SinkConnectorConfig(plugins, of.connectorConfig());
+        Function<Map<String, String>, SinkConnectorConfig> read = settings -> new SinkConnectorConfig(plugins, settings);
+        SinkConnectorConfig config = read.apply(of.connectorConfig());
         Parts<ConsumerRecord<byte[], byte[]>, org.apache.kafka.connect.sink.SinkRecord> parts =
-            new Parts<>(of, plugin, config);
+            new Parts<>(of, plugin, config, read);
         boolean reports = config.errorToleranceType() == ToleranceType.ALL || config.enableErrorLog()
             || !config.dlqTopicName().isEmpty();
         WorkerErrantRecordReporter errant = reports
@@ -165,28 +173,54 @@ public final class TaskLoops {
         final TransformationChain<T, R> chain;
         final TaskPluginsMetadata metadata;
 
-        Parts(Of of, Task plugin, ConnectorConfig config) {
-            errors = new ErrorHandlingMetrics(of.id(), metrics);
-            retries = new RetryWithToleranceOperator<>(config.errorRetryTimeout(), config.errorMaxDelayInMillis(),
-                config.errorToleranceType(), Time.SYSTEM, errors);
-            Converter keys = plugins.newConverter(config, ConnectorConfig.KEY_CONVERTER_CLASS_CONFIG,
-                ConnectorConfig.KEY_CONVERTER_VERSION_CONFIG);
-            Converter values = plugins.newConverter(config, ConnectorConfig.VALUE_CONVERTER_CLASS_CONFIG,
-                ConnectorConfig.VALUE_CONVERTER_VERSION_CONFIG);
-            HeaderConverter headers = plugins.newHeaderConverter(config, ConnectorConfig.HEADER_CONVERTER_CLASS_CONFIG,
-                ConnectorConfig.HEADER_CONVERTER_VERSION_CONFIG);
-            key = metrics.wrap(keys, of.id(), true);
-            value = metrics.wrap(values, of.id(), false);
-            header = metrics.wrap(headers, of.id());
-            List<TransformationStage<R>> stages = config.transformationStages(plugins, of.id(), metrics);
-            chain = new TransformationChain<>(stages, retries) {
-                @Override
-                public R apply(ProcessingContext<T> context, R record) {
-                    return super.apply(context, routed(context.original(), record));
-                }
-            };
-            metadata = new TaskPluginsMetadata(of.connectorClass(), plugin, keys, values, headers,
-                chain.transformationChainInfo(), plugins);
+        /** What exists so far, the last one first: it is closed if a later part fails. */
+        private final Deque<AutoCloseable> built = new ArrayDeque<>();
+
+        Parts(Of of, Task plugin, ConnectorConfig config, Function<Map<String, String>, ? extends ConnectorConfig> read) {
+            try {
+                errors = built(new ErrorHandlingMetrics(of.id(), metrics));
+                retries = new RetryWithToleranceOperator<>(config.errorRetryTimeout(), config.errorMaxDelayInMillis(),
+                    config.errorToleranceType(), Time.SYSTEM, errors);
+                Converter keys = plugins.newConverter(config, ConnectorConfig.KEY_CONVERTER_CLASS_CONFIG,
+                    ConnectorConfig.KEY_CONVERTER_VERSION_CONFIG);
+                key = built(metrics.wrap(keys, of.id(), true));
+                Converter values = plugins.newConverter(config, ConnectorConfig.VALUE_CONVERTER_CLASS_CONFIG,
+                    ConnectorConfig.VALUE_CONVERTER_VERSION_CONFIG);
+                value = built(metrics.wrap(values, of.id(), false));
+                HeaderConverter headers = plugins.newHeaderConverter(config,
+                    ConnectorConfig.HEADER_CONVERTER_CLASS_CONFIG, ConnectorConfig.HEADER_CONVERTER_VERSION_CONFIG);
+                header = built(metrics.wrap(headers, of.id()));
+                chain = new TransformationChain<>(stages(of, config, read), retries) {
+                    @Override
+                    public R apply(ProcessingContext<T> context, R record) {
+                        return super.apply(context, routed(context.original(), record));
+                    }
+                };
+                metadata = new TaskPluginsMetadata(of.connectorClass(), plugin, keys, values, headers,
+                    chain.transformationChainInfo(), plugins);
+            } catch (RuntimeException | Error failure) {
+                built.forEach(each -> Utils.closeQuietly(each, "a part of a task that does not start"));
+                throw failure;
+            }
+        }
+
+        private <C extends AutoCloseable> C built(C part) {
+            built.push(part);
+            return part;
+        }
+
+        /** The transforms: Kafka makes all of a config together, and those before one that fails would stay open. */
+        private List<TransformationStage<R>> stages(
+                Of of, ConnectorConfig config, Function<Map<String, String>, ? extends ConnectorConfig> read) {
+            List<TransformationStage<R>> stages = new ArrayList<>();
+            for (String alias : config.getList(ConnectorConfig.TRANSFORMS_CONFIG)) {
+                Map<String, String> only = new HashMap<>(config.originalsStrings());
+                only.put(ConnectorConfig.TRANSFORMS_CONFIG, alias);
+                List<TransformationStage<R>> one = read.apply(only).transformationStages(plugins, of.id(), metrics);
+                one.forEach(this::built);
+                stages.addAll(one);
+            }
+            return stages;
         }
     }
 }
