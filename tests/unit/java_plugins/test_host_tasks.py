@@ -323,6 +323,36 @@ def test_after_a_hung_call_the_next_start_has_a_new_jvm_and_the_old_one_ends_wit
     assert again._host.is_running
 
 
+def test_a_poll_that_waits_is_interrupted_by_the_stop(make: Make, tmp_path: Path) -> None:
+    """As in https://github.com/apache/kafka/pull/14316."""
+    task, context = make("Source", "block", **{"batch.max.records": 10})
+    task.start(context)
+    for _ in range(3):
+        task.committed(polled(task).offsets)
+    wait_until(lambda: "CountDownLatch" in task._stack(), timeout_s=TIMEOUT_S)
+    task.stop()
+    assert lines(tmp_path / "trace-0", "interrupted") == ["interrupted"]
+
+
+def test_after_a_stop_that_a_poll_survives_the_next_start_has_a_new_jvm(
+    make: Make, behaviours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in https://github.com/confluentinc/kafka-connect-jdbc/issues/1360."""
+    monkeypatch.setattr(Host, "retire", _RETIRE)
+    plugin = tmp_path / "other-plugin"
+    shutil.copytree(behaviours, plugin)
+    neighbour, context = make("Source", "endless", plugin=plugin)
+    neighbour.start(context)
+    task, context = make("Source", "hang in poll", plugin=plugin)
+    task.start(context)
+    wait_until(lambda: "hang" in task._stack(), timeout_s=TIMEOUT_S)
+    task.stop()
+    again, context = make("Source", "", plugin=plugin)
+    again.start(context)
+    assert again._host is not neighbour._host
+    assert neighbour._host.is_running
+
+
 def test_a_connector_whose_start_fails_is_stopped(
     behaviours: Path, neighbour: Neighbour, tmp_path: Path
 ) -> None:

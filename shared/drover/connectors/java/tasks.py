@@ -224,8 +224,12 @@ class _Hosted:
         if self._lease is None:
             return
         try:
-            if self._run is not None and self._host.is_running:
-                self._called("stop_task", run=self._run)
+            if (
+                self._run is not None
+                and self._host.is_running
+                and not self._called("stop_task", run=self._run)["ended"]
+            ):
+                self._host.retire()
         finally:
             self._lease.release()
 

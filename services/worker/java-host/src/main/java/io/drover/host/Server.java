@@ -238,10 +238,7 @@ final class Server {
             }
             case "stop_task" -> {
                 TaskRun run = tasks.remove(request.get("run").asLong());
-                if (run != null) {
-                    run.stop();
-                }
-                return null;
+                return Json.object().put("ended", run == null || run.stop());
             }
             default -> throw new IllegalArgumentException("unknown call " + name);
         }

@@ -31,6 +31,8 @@ import org.apache.kafka.connect.util.ConnectorTaskId;
 /** A task of a plugin on its own thread, in Kafka Connect's own loop. */
 abstract class TaskRun implements TaskStatus.Listener {
     private static final long STOP_MS = 3_000;
+    /** How long a poll() may take to end after its thread was interrupted. */
+    private static final long INTERRUPTED_MS = 1_000;
     /** How often the plugin's metrics are part of an answer. */
     private static final long METRICS_NANOS = 1_000_000_000;
     private static final int METRICS_MAX = 64;
@@ -43,6 +45,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     private final CountDownLatch started = new CountDownLatch(1);
     private volatile TaskFailedException failure;
     private TaskLoops.Loop loop;
+    private Thread thread;
     private long metricsNanos = System.nanoTime() - METRICS_NANOS;
 
     TaskRun(PluginSet plugins, JsonNode request) throws Exception {
@@ -63,7 +66,7 @@ abstract class TaskRun implements TaskStatus.Listener {
     final void start() throws Exception {
         loop = plugins.within(of.loader(), this::makeLoop);
         // a plugin finds its classes by the loader of the thread, as in Kafka Connect
-        Thread thread = daemon(loop, "task " + of.id());
+        thread = daemon(loop, "task " + of.id());
         thread.setContextClassLoader(of.loader());
         thread.start();
     }
@@ -134,8 +137,14 @@ abstract class TaskRun implements TaskStatus.Listener {
         return String.join("_", parts);
     }
 
-    void stop() throws InterruptedException {
-        loop.stop(STOP_MS);
+    /** Stops the task; returns whether it has ended: Java ends no thread that stays in a method of the plugin. */
+    boolean stop() throws InterruptedException {
+        boolean ended = loop.stop(STOP_MS);
+        if (!ended && phase.name().equals("poll")) { // the one method that may be interrupted
+            thread.interrupt();
+            ended = loop.awaitEnd(INTERRUPTED_MS);
+        }
+        return ended;
     }
 
     @Override
@@ -243,9 +252,9 @@ abstract class TaskRun implements TaskStatus.Listener {
         }
 
         @Override
-        void stop() throws InterruptedException {
+        boolean stop() throws InterruptedException {
             producer.close();
-            super.stop();
+            return super.stop();
         }
     }
 

@@ -68,12 +68,17 @@ public final class TaskLoops {
         /** Stops the task; returns whether it has ended in time. Otherwise it is cancelled. */
         public boolean stop(long waitMs) {
             task.stop();
-            boolean ended = task.awaitStop(waitMs);
+            boolean ended = awaitEnd(waitMs);
             if (!ended) {
                 task.cancel();
             }
             task.removeMetrics();
             return ended;
+        }
+
+        /** Waits until the task has ended; returns whether it has. */
+        public boolean awaitEnd(long waitMs) {
+            return task.awaitStop(waitMs);
         }
     }
 
