@@ -146,6 +146,25 @@ def test_commit_is_called_when_all_polled_records_are_stored_and_acknowledged(
             assert acknowledged_count == polled_count
 
 
+def test_commit_is_called_for_the_last_records_before_a_poll_that_waits(
+    make: Make, tmp_path: Path
+) -> None:
+    """As in https://github.com/apache/pulsar-connectors/issues/23."""
+    task, context = make("Source", "block", **{"batch.max.records": 10})
+    task.start(context)
+    for _ in range(3):
+        task.committed(polled(task).offsets)
+
+    def is_committed() -> bool:
+        assert task.poll() is None
+        return (tmp_path / "trace-0").read_text().splitlines()[-2:] == [
+            "ack k29 numbers-0@-1",
+            "commit",
+        ]
+
+    wait_until(is_committed, timeout_s=TIMEOUT_S)
+
+
 def test_records_do_not_wait_in_the_jvm_for_a_transaction_of_drover(make: Make) -> None:
     hour = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": "3600000"}
     task, context = make("Source", "", more_texts=hour)

@@ -284,6 +284,8 @@ class JavaSourceTask(_Hosted, SourceTask):
         self._report(self._context, found)
         if "batch" not in found:
             self._check_duration(found)
+            if found["commit_overdue"]:
+                self._called_within(POLL_LIMIT, "commit()", "commit_overdue", run=self._run)
             if self._context.is_preview:
                 _PAUSE.wait(_PREVIEW_PAUSE_S)
             return None

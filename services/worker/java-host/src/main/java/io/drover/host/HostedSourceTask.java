@@ -28,6 +28,10 @@ final class HostedSourceTask extends SourceTask {
     private final boolean commits;
     private final long commitNanos;
     private long committedNanos = System.nanoTime();
+    /** Whether commit() was left out after records, as not all of them were durable. */
+    private volatile boolean isCommitSkipped;
+    /** One call of commit() at a time. */
+    private final Object committing = new Object();
     /** The transaction that was committed last; null after its commit(). Used on the task's thread. */
     private Transaction current;
 
@@ -105,12 +109,42 @@ final class HostedSourceTask extends SourceTask {
             });
         }
         // commit() may acknowledge all records that poll() has returned, so all of them have to be durable
-        if (commits && (isCommitDue() ? producer.awaitDrained() : producer.isDrained())) {
+        if (!commits) {
+            return;
+        }
+        isCommitSkipped = !(isCommitDue() ? producer.awaitDrained() : producer.isDrained());
+        if (!isCommitSkipped) {
             committedNanos = System.nanoTime();
             on("commit", () -> {
-                plugin.commit();
+                callCommit();
                 return null;
             });
+        }
+    }
+
+    private void callCommit() throws InterruptedException {
+        synchronized (committing) {
+            plugin.commit();
+        }
+    }
+
+    /** Whether a commit() that was left out is due while poll() waits for data: all records are durable now. */
+    boolean isCommitOverdue() {
+        return isCommitSkipped && phase.name().equals("poll") && phase.sinceMs() >= COMMIT_MS && producer.isDrained();
+    }
+
+    /**
+     * Makes up for a commit() that was left out, on another thread than poll(), as Kafka Connect does for
+     * tasks without exactly-once support. An error is logged, as on the thread of the task.
+     */
+    void commitOverdue() throws InterruptedException {
+        isCommitSkipped = false;
+        try {
+            callCommit();
+        } catch (InterruptedException ended) {
+            throw ended;
+        } catch (Exception | LinkageError | StackOverflowError | AssertionError error) {
+            LOG.error("commit() failed", error);
         }
     }
 

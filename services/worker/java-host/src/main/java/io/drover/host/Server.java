@@ -210,6 +210,10 @@ final class Server {
                 ((TaskRun.Source) task(request)).durable(request);
                 return null;
             }
+            case "commit_overdue" -> {
+                ((TaskRun.Source) task(request)).commitOverdue();
+                return null;
+            }
             case "put" -> {
                 ((TaskRun.Sink) task(request)).put(request, in);
                 return null;

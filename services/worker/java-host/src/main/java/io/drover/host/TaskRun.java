@@ -204,6 +204,7 @@ abstract class TaskRun implements TaskStatus.Listener {
             ObjectNode answer = Json.object();
             describe(answer);
             if (batch == null) {
+                answer.put("commit_overdue", task.isCommitOverdue());
                 return answer;
             }
             answer.put("batch", batch.id());
@@ -227,6 +228,14 @@ abstract class TaskRun implements TaskStatus.Listener {
         /** Whether the plugin wants to know where its records are stored. */
         boolean acknowledges() {
             return task.acknowledges();
+        }
+
+        /** Calls a commit() that was left out. */
+        void commitOverdue() throws Exception {
+            plugins.within(of.loader(), () -> {
+                task.commitOverdue();
+                return null;
+            });
         }
 
         /** The place of the rows of the oldest batches, which Drover stored together. */
