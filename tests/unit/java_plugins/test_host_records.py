@@ -6,21 +6,29 @@ import json
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from drover.connector import ConnectorContext
-from drover.connector.settings import CONFIG_TEXTS
-from drover.connectors.java.settings import TASK_LACKS
+from drover.config.config_def import ConfigType
+from drover.connector import ConnectorContext, TopicPartition
+from drover.connector.settings import CONFIG_TEXTS, parse_config, validate_config
+from drover.connectors.java import step_finder
+from drover.connectors.java.connectors import connector_of
+from drover.connectors.java.finder import find_connector
+from drover.connectors.java.settings import TASK_CLASS, TASK_LACKS
 from drover.connectors.java.tasks import JavaTaskError, _put_columns
+from drover.java_plugins import install
+from drover.java_plugins.catalogue import JavaClass, Kind
 from drover.java_plugins.host import JavaHostError
 from drover.java_plugins.wire import JavaHostEndedError
 from tests.support import compiled_plugins
-from tests.support.compiled_plugins import compiled, jar
+from tests.support.compiled_plugins import compiled, jar, source_code
 from tests.support.java_plugins import compiled_plugin
 from tests.support.waiting import wait_until
 from tests.unit.java_plugins.host_tasks import (
@@ -170,11 +178,52 @@ def test_a_task_gets_the_config_that_its_connector_returned(
         (changes,) = connector.task_configs(1)
     finally:
         connector.stop()
-    assert changes == {"tables": "", TASK_LACKS: json.dumps(["secret"])}
+    assert changes == {
+        "tables": "",
+        TASK_LACKS: json.dumps(["secret"]),
+        TASK_CLASS: "org.acme.Behaviours$Numbers",
+    }
     task, context = make("Source", "other task config")
     context.config[CONFIG_TEXTS].update({"secret": "s3cret", **changes})
     task.start(context)
     assert lines(tmp_path / "trace-0", "settings") == ["settings {tables=}"]
+
+
+def test_a_task_has_the_class_that_its_started_connector_chose(
+    make: Make, behaviours: Path, tmp_path: Path
+) -> None:
+    """As in https://github.com/neo4j/neo4j-kafka-connector/pull/149."""
+    texts = {"mode": "lean", "trace": str(tmp_path / "trace"), "connector.class": "x"}
+    connector: Any = class_of(behaviours, "Chooser")()
+    connector.start(ConnectorContext("x", config_texts=texts), {})
+    try:
+        (changes,) = connector.task_configs(1)
+    finally:
+        connector.stop()
+    task, context = make("Chooser", "lean")
+    context.config[CONFIG_TEXTS].update(changes)
+    task.start(context)
+    batch = polled(task)
+    task.committed(batch.offsets)
+    assert not lines(tmp_path / "trace-0", "commit")
+
+
+def test_a_task_whose_class_names_a_missing_library_runs(
+    make: Make, behaviours: Path, tmp_path: Path
+) -> None:
+    """As in https://github.com/Kotlin/kotlinx.coroutines/pull/4677."""
+    plugin = tmp_path / "incomplete"
+    plugin.mkdir()
+    with (
+        zipfile.ZipFile(behaviours / "plugin.jar") as complete,
+        zipfile.ZipFile(plugin / "plugin.jar", "w") as archive,
+    ):
+        for each in complete.namelist():
+            if not each.endswith("$Library.class"):
+                archive.writestr(each, complete.read(each))
+    task, context = make("WithLibrary", "", plugin=plugin)
+    task.start(context)
+    assert rows(polled(task))[0]["key"] == b"k0"
 
 
 def test_a_transform_of_another_plugin_without_service_manifests_is_found(

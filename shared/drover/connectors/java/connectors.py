@@ -28,6 +28,7 @@ from drover.connectors.java.settings import (
     JAVA_SETTINGS,
     PREVIEW,
     SOURCE_SETTINGS,
+    TASK_CLASS,
     TASK_LACKS,
     task_changes,
 )
@@ -164,8 +165,9 @@ class _JavaConnector(Connector):
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """See Connector."""
-        found = self._called("task_configs", run=self._run, max=max_tasks)["configs"]
-        return [task_changes(self._texts, each) for each in found]
+        found = self._called("task_configs", run=self._run, max=max_tasks)
+        chosen = {TASK_CLASS: found["task_class"]}  # a null setting counts as missing
+        return [task_changes(self._texts, {**each, **chosen}) for each in found["configs"]]
 
     def stop(self) -> None:
         """See Connector."""

@@ -12,6 +12,8 @@ PLUGIN_VERSION = "connector.plugin.version"
 PREVIEW = "java.preview"
 #: In the config of a task: the settings of the connector that the task does not receive, as JSON.
 TASK_LACKS = "java.task.lacks"
+#: In the config of a task, as in Kafka Connect: the class that the started connector chose for it.
+TASK_CLASS = "task.class"
 
 JAVA_SETTINGS = ConfigDef(
     ConfigKey(
@@ -63,6 +65,7 @@ __all__ = [
     "POLL_TIMEOUT_MS",
     "PREVIEW",
     "SOURCE_SETTINGS",
+    "TASK_CLASS",
     "TASK_LACKS",
     "task_changes",
     "task_texts",

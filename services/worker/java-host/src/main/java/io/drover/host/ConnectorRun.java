@@ -65,8 +65,10 @@ final class ConnectorRun {
     }
 
     ObjectNode taskConfigs(int max) throws Exception {
+        Class<?> taskClass = plugins.within(loader, connector::taskClass);
         List<Map<String, String>> found = plugins.within(loader, () -> connector.taskConfigs(max));
         ObjectNode answer = Json.object();
+        answer.put("task_class", taskClass == null ? null : taskClass.getName());
         ArrayNode configs = answer.putArray("configs");
         if (found != null) {
             found.forEach(each -> configs.add(Json.MAPPER.valueToTree(each)));

@@ -4,11 +4,12 @@ import java.io.IOException;
 import java.net.URL;
 import java.nio.file.Path;
 import java.util.HashMap;
-import java.util.LinkedHashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.stream.Stream;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.connect.connector.Connector;
 import org.apache.kafka.connect.runtime.ConnectMetrics;
@@ -77,7 +78,8 @@ final class PluginSet {
     synchronized ClassLoader taskLoader(Map<String, String> config) throws Exception {
         String name = config.get("connector.class");
         ClassLoader loader = loader(name, range(config));
-        if (!isScanned && !steps(config).stream().allMatch(each -> isFound(each, loader))) {
+        if (!isScanned && !steps(config).entrySet().stream().allMatch(each ->
+                each.getValue() ? isRegistered(each.getKey()) : isFound(each.getKey(), loader))) {
             scan();
             return loader(name, range(config));
         }
@@ -89,19 +91,31 @@ final class PluginSet {
         plugins = new Plugins(settings("only_scan"));
     }
 
-    /** The classes of the converters, transforms and predicates that a config names. */
-    private static Set<String> steps(Map<String, String> config) {
-        Set<String> found = new LinkedHashSet<>();
+    /** The converters, transforms and predicates that a config names, with whether it wants a version of them. */
+    private static Map<String, Boolean> steps(Map<String, String> config) {
+        Map<String, Boolean> found = new LinkedHashMap<>();
         for (String each : List.of("key.converter", "value.converter", "header.converter")) {
-            found.add(config.get(each));
+            addStep(config, each, each, found);
         }
         for (String kind : List.of("transforms", "predicates")) {
             for (String alias : config.getOrDefault(kind, "").split(",")) {
-                found.add(config.get(kind + "." + alias.trim() + ".type"));
+                String prefix = kind + "." + alias.trim();
+                addStep(config, prefix + ".type", prefix, found);
             }
         }
-        found.remove(null);
         return found;
+    }
+
+    private static void addStep(Map<String, String> config, String setting, String prefix, Map<String, Boolean> to) {
+        if (config.get(setting) != null) {
+            to.merge(config.get(setting), config.get(prefix + ".plugin.version") != null, Boolean::logicalOr);
+        }
+    }
+
+    /** Whether Kafka Connect knows the versions of a class, as a service manifest or a scan has shown it. */
+    private boolean isRegistered(String className) {
+        return Stream.of(plugins.converters(), plugins.headerConverters(), plugins.transformations(), plugins.predicates())
+            .flatMap(Set::stream).anyMatch(each -> each.className().equals(className));
     }
 
     private boolean isFound(String className, ClassLoader loader) {

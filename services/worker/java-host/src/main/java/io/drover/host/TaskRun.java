@@ -55,7 +55,10 @@ abstract class TaskRun implements TaskStatus.Listener {
         ConnectorTaskId id = new ConnectorTaskId(request.get("connector").asText(), request.get("task").asInt());
         ClassLoader loader = plugins.taskLoader(config);
         Connector connector = plugins.newConnector(config);
-        Class<? extends Task> taskClass = plugins.within(loader, connector::taskClass);
+        // a connector may choose the class when it starts, and its answer is in the config of the task
+        String name = taskConfig.get("task.class");
+        Class<? extends Task> taskClass = plugins.within(loader, () -> name == null
+            ? connector.taskClass() : Class.forName(name, true, loader).asSubclass(Task.class));
         taskConfig.put("task.class", taskClass.getName());
         of = new TaskLoops.Of(id, config, taskConfig, loader, connector.getClass());
         loops = new TaskLoops(plugins.plugins(), plugins.workerConfig, plugins.metrics, this,
