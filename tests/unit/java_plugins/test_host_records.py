@@ -226,6 +226,26 @@ def test_a_task_whose_class_names_a_missing_library_runs(
     assert rows(polled(task))[0]["key"] == b"k0"
 
 
+def test_a_step_without_a_service_manifest_is_chosen_by_its_version(
+    make: Make, behaviours: Path, tmp_path: Path
+) -> None:
+    """As in https://github.com/apache/iceberg/pull/13531."""
+    plugin = tmp_path / "acme"
+    shutil.copytree(behaviours, plugin)
+    with zipfile.ZipFile(plugin / "plugin.jar", "a") as archive:
+        service = "META-INF/services/org.apache.kafka.connect.source.SourceConnector"
+        archive.writestr(service, "org.acme.Behaviours$Source\n")
+    task, context = make("Source", "", plugin=plugin)
+    context.config[CONFIG_TEXTS] |= {
+        "java.host.transforms": "t",
+        "java.host.transforms.t.type": "org.acme.Behaviours$Closing",
+        "java.host.transforms.t.trace": str(tmp_path / "trace"),
+        "java.host.transforms.t.plugin.version": "1.0",
+    }
+    task.start(context)
+    assert rows(polled(task))[0]["key"] == b"k0"
+
+
 def test_a_transform_of_another_plugin_without_service_manifests_is_found(
     make: Make,
     behaviours: Path,
