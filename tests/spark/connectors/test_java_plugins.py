@@ -362,6 +362,25 @@ def test_the_offsets_that_a_java_sink_returns_are_committed(
     assert len(lines(trace, "retry")) == (2 if mode == "retry" else 0)
 
 
+@pytest.mark.parametrize("transform", ["Filter", "java:org.apache.kafka.connect.transforms.Filter"])
+@pytest.mark.parametrize("predicate", ["", "RecordIsTombstone"])
+def test_a_java_sink_goes_on_behind_records_that_a_transform_drops(
+    sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path, transform: str, predicate: str
+) -> None:
+    config = {"topics": "numbers", "transforms": "drop", "transforms.drop.type": transform}
+    if predicate:
+        config |= {
+            "transforms.drop.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": f"org.apache.kafka.connect.transforms.predicates.{predicate}",
+        }
+    trace = tmp_path / "trace"
+    kit = sink_kit(keeper, config, **text(mode="", trace=trace))
+    kit.feed(["a", None, None], topic="numbers")
+    kit.run(until=lambda: kit.committed == {NUMBERS: 3})
+    assert len(lines(trace, "put")) == (1 if predicate else 0)
+
+
 @pytest.mark.parametrize("mode", ["never", "null"])
 def test_a_java_sink_that_commits_nothing_gets_its_records_again(
     sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path, mode: str

@@ -87,8 +87,10 @@ def lines(trace: Path, start: str) -> list[str]:
     return [each for each in trace.read_text().splitlines() if each.startswith(start)]
 
 
-def feed(task: Any, count: int, start: int = 0, value: bytes = b"v") -> None:
-    """Pass records to a sink's task, as an executor does."""
+def feed(
+    task: Any, count: int, start: int = 0, value: bytes = b"v", *, end: int | None = None
+) -> None:
+    """Pass records to a sink's task, as an executor does; those up to ``end`` were dropped."""
     offsets = list(range(start, start + count))
     columns = {
         "topic": ["numbers"] * count,
@@ -102,4 +104,5 @@ def feed(task: Any, count: int, start: int = 0, value: bytes = b"v") -> None:
     }
     batch = pa.RecordBatch.from_pydict(columns, PUT_SCHEMA)
     task._batch += 1
-    task._address.put(task._run, task._batch, [("numbers", 0, start, start + count)], [batch])
+    ends = start + count if end is None else end
+    task._address.put(task._run, task._batch, [("numbers", 0, start, ends)], [batch])

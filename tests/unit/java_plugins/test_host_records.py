@@ -155,6 +155,33 @@ def test_an_errant_record_that_the_sink_did_not_receive_is_an_error_with_its_pla
         finished(task)
 
 
+# --- offsets of sinks -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [0, 3, 10])
+def test_a_sink_commits_the_offsets_of_records_that_drover_dropped(
+    make: Make, tmp_path: Path, given: int
+) -> None:
+    """As in https://github.com/snowflakedb/snowflake-kafka-connector/issues/798."""
+    task, context = make("Sink", "")
+    task.start(context)
+    feed(task, given, end=10)
+    assert finished(task).up_to == {("numbers", 0): 10}
+    feed(task, 2, 10, end=15)
+    assert finished(task).up_to == {("numbers", 0): 15}
+    assert len(lines(tmp_path / "trace-0", "put")) == given + 2
+
+
+@pytest.mark.parametrize(("mode", "offsets"), [("lower", {("numbers", 0): 8}), ("never", {})])
+def test_a_plugin_decides_about_the_offsets_of_dropped_records(
+    make: Make, mode: str, offsets: dict[tuple[str, int], int]
+) -> None:
+    task, context = make("Sink", mode)
+    task.start(context)
+    feed(task, 3, end=10)
+    assert finished(task).up_to == offsets
+
+
 # --- configs --------------------------------------------------------------------------------------
 
 

@@ -56,6 +56,8 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
     private boolean isAwake;
     private boolean isDrained = true;
     private boolean isRetrying;
+    /** Whether the task got records since its last commit. */
+    private boolean isGiven;
     private boolean isClosed;
 
     FeedConsumer(Phase phase) {
@@ -65,6 +67,7 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
 
     /** Adds a batch, with its offsets in each of its partitions. */
     synchronized void put(List<ConsumerRecord<byte[], byte[]>> records, Map<TopicPartition, Range> ranges) {
+        addGaps(records, ranges);
         records.removeIf(each -> each.offset() < target(new TopicPartition(each.topic(), each.partition())));
         ranges.forEach((key, range) -> {
             positions.put(key, Math.max(range.start(), target(key)));
@@ -80,6 +83,18 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
         queue.addAll(records);
         isDrained = false;
         notifyAll();
+    }
+
+    /** Adds the ends of partitions whose last records are missing: they are committed too. */
+    private static void addGaps(
+            List<ConsumerRecord<byte[], byte[]>> records, Map<TopicPartition, Range> ranges) {
+        Map<TopicPartition, Long> given = new HashMap<>();
+        records.forEach(each -> given.put(new TopicPartition(each.topic(), each.partition()), each.offset() + 1));
+        ranges.forEach((key, range) -> {
+            if (range.start() < range.end() && given.getOrDefault(key, range.start()) < range.end()) {
+                records.add(new GapRecord(key.topic(), key.partition(), range.end() - 1));
+            }
+        });
     }
 
     /** The offset at which the task wants to continue; 0 if it wants the next one. */
@@ -130,9 +145,11 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
         isRetrying = retrying;
     }
 
-    /** Whether no record waits for the task. */
-    synchronized boolean isEmpty() {
-        return queue.isEmpty();
+    /** Whether the task processed all records and did not commit their offsets yet; it is asked once. */
+    synchronized boolean wantsCommit() {
+        boolean wants = isGiven && queue.isEmpty();
+        isGiven &= !wants;
+        return wants;
     }
 
     synchronized Map<TopicPartition, Long> takeCommits() {
@@ -185,6 +202,7 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
                     dropPaused();
                     Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> found = next();
                     if (!found.isEmpty()) {
+                        isGiven = true;
                         phase.inSteps();
                         return new ConsumerRecords<>(found, Map.of());
                     }

@@ -48,7 +48,7 @@ final class HostedSinkTask extends SinkTask {
             throw error;
         }
         consumer.retrying(false);
-        if (!records.isEmpty() && consumer.isEmpty()) {
+        if (consumer.wantsCommit()) { // also if all records were dropped
             context.requestCommit();
         }
     }

@@ -1,5 +1,6 @@
 package org.apache.kafka.connect.runtime;
 
+import io.drover.host.GapRecord;
 import io.drover.host.RoutedRecord;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -22,8 +23,10 @@ import org.apache.kafka.connect.connector.Task;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.runtime.errors.ErrorHandlingMetrics;
 import org.apache.kafka.connect.runtime.errors.ErrorReporter;
+import org.apache.kafka.connect.runtime.errors.Operation;
 import org.apache.kafka.connect.runtime.errors.ProcessingContext;
 import org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator;
+import org.apache.kafka.connect.runtime.errors.Stage;
 import org.apache.kafka.connect.runtime.errors.ToleranceType;
 import org.apache.kafka.connect.runtime.errors.WorkerErrantRecordReporter;
 import org.apache.kafka.connect.runtime.isolation.Plugins;
@@ -185,7 +188,16 @@ public final class TaskLoops {
             try {
                 errors = built(new ErrorHandlingMetrics(of.id(), metrics));
                 retries = new RetryWithToleranceOperator<>(config.errorRetryTimeout(), config.errorMaxDelayInMillis(),
-                    config.errorToleranceType(), Time.SYSTEM, errors);
+                    config.errorToleranceType(), Time.SYSTEM, errors) {
+                    @Override
+                    public <V> V execute(
+                            ProcessingContext<T> context, Operation<V> operation, Stage stage, Class<?> executing) {
+                        if (context.original() instanceof GapRecord) {
+                            context.error(GapRecord.LEFT_OUT);
+                        }
+                        return super.execute(context, operation, stage, executing);
+                    }
+                };
                 Converter keys = plugins.newConverter(config, ConnectorConfig.KEY_CONVERTER_CLASS_CONFIG,
                     ConnectorConfig.KEY_CONVERTER_VERSION_CONFIG);
                 key = built(metrics.wrap(keys, of.id(), true));
