@@ -73,10 +73,14 @@ class SinkTaskContext(ControlledContext):
             of a topic partition; 8 hexadecimal digits after its topic was deleted and created
             again, or its offsets were reset. A sink that finds its own uncommitted output by name
             has to include it in the names, and must not touch output with another id.
+        assigned: Returns the topic partitions of this task, each with the next offset to read. They
+            are found after ``start``, so they are known in ``write`` and ``idle``; further ones are
+            added while the task runs.
     """
 
     committed: Mapping[TopicPartition, SinkOffset] = field(default_factory=dict)
     output_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
+    assigned: Callable[[], Mapping[TopicPartition, int]] = dict
 
 
 @dataclass(frozen=True, slots=True)

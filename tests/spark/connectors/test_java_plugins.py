@@ -381,6 +381,19 @@ def test_a_java_sink_goes_on_behind_records_that_a_transform_drops(
     assert len(lines(trace, "put")) == (1 if predicate else 0)
 
 
+def test_a_java_sink_opens_all_its_partitions_before_its_first_records(
+    sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    kit = sink_kit(keeper, topics="numbers", **text(mode="note empty puts", trace=trace))
+    kit.feed(["a"], topic="numbers", partition=1, partition_count=3)
+    kit.run(until=lambda: kit.committed == {TopicPartition("numbers", 1): 1})
+    assert trace.read_text().splitlines()[:2] == [
+        "start",
+        "open [numbers-0, numbers-1, numbers-2]",
+    ]
+
+
 @pytest.mark.parametrize("mode", ["never", "null"])
 def test_a_java_sink_that_commits_nothing_gets_its_records_again(
     sink_kit: MakeSink, keeper: type[Connector], tmp_path: Path, mode: str

@@ -182,6 +182,25 @@ def test_a_plugin_decides_about_the_offsets_of_dropped_records(
     assert finished(task).up_to == offsets
 
 
+def test_a_sink_is_told_its_partitions_before_they_have_records(make: Make, tmp_path: Path) -> None:
+    """As in https://github.com/apache/iceberg/issues/17811."""
+    task, context = make("Sink", "note empty puts")
+    positions = {TopicPartition("numbers", number): 5 for number in range(2)}
+    task.start(replace(context, assigned=lambda: positions))
+    task.idle()
+    trace = tmp_path / "trace-0"
+    wait_until(lambda: lines(trace, "empty put"), timeout_s=TIMEOUT_S)
+    positions[TopicPartition("numbers", 2)] = 0
+    task.idle()
+    wait_until(lambda: len(lines(trace, "open")) == 2, timeout_s=TIMEOUT_S)
+    assert lines(trace, "open") == ["open [numbers-0, numbers-1]", "open [numbers-2]"]
+    assert trace.read_text().splitlines()[:3] == [
+        "start",
+        "open [numbers-0, numbers-1]",
+        "empty put 2",
+    ]
+
+
 # --- configs --------------------------------------------------------------------------------------
 
 

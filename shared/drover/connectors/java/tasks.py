@@ -367,6 +367,8 @@ class JavaSinkTask(_Hosted, SinkTask):
         """See SinkTask."""
         self._context = context
         self._paused: set[TopicPartition] = set()
+        #: The partitions that the plugin was told; None before the first time.
+        self._assigned: set[TopicPartition] | None = None
         self._batch = 0
         self._start(context, "start_sink")
         context.call_after(_IDLE_MS)
@@ -378,6 +380,7 @@ class JavaSinkTask(_Hosted, SinkTask):
             (each.topic, each.partition, each.start_offset, each.end_offset)
             for each in batch.ranges
         )
+        self._assign({TopicPartition(topic, number): at for topic, number, at, _ in ranges})
         self._batch += 1
         put = _Put(self._address, self._run, self._batch, ranges)
         batch.run_in_arrow(put, at_once=True)
@@ -390,7 +393,21 @@ class JavaSinkTask(_Hosted, SinkTask):
 
     def idle(self) -> Written | None:
         """See SinkTask."""
+        self._assign({})
         return self._progress(None, 0)
+
+    def _assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Tell the plugin new partitions of the task, which may have no records yet.
+
+        Args:
+            starts: The first offsets of the present batch.
+        """
+        assigned = {**self._context.assigned(), **starts}
+        new = assigned.keys() - (self._assigned or set())
+        if new or self._assigned is None:
+            partitions = [[key.topic, key.partition, assigned[key]] for key in sorted(new)]
+            self._called("assign", run=self._run, partitions=partitions)
+            self._assigned = {*(self._assigned or ()), *new}
 
     def _progress(self, batch: SinkBatch | None, wait_ms: int) -> Written | None:
         """What the plugin did since the last call; None while it processes records."""

@@ -117,6 +117,7 @@ class SinkRunner(TaskRunner):
             report=self._figures.report,
             committed=MappingProxyType(self._committed_offsets),
             output_ids=MappingProxyType(self._output_ids),
+            assigned=self._assigned,
             control=self._control,
         )
 
@@ -126,6 +127,10 @@ class SinkRunner(TaskRunner):
 
         found = self._new_instance(start, is_restart=instruction.is_restart)
         return events.InstanceStarted(positions=found)
+
+    def _assigned(self) -> Mapping[TopicPartition, int]:
+        positions = dict(self._core.positions)
+        return {TopicPartition(*key): offset for key, offset in positions.items()}
 
     def _show_offsets(self, instruction: instructions.ShowOffsets) -> None:
         self._committed_offsets.update(instruction.committed)

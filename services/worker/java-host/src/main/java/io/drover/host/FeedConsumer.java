@@ -58,11 +58,25 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
     private boolean isRetrying;
     /** Whether the task got records since its last commit. */
     private boolean isGiven;
+    /** Whether the partitions of the task are known: until then the plugin gets no call, as before open(). */
+    private boolean isAssigned;
     private boolean isClosed;
 
     FeedConsumer(Phase phase) {
         super("earliest");
         this.phase = phase;
+    }
+
+    /** Adds partitions of the task, each with the offset of its next record; known ones stay as they are. */
+    synchronized void assign(Map<TopicPartition, Long> partitions) {
+        partitions.forEach((key, offset) -> {
+            if (!assigned.contains(key) && entering.add(key)) {
+                positions.put(key, offset);
+                ends.put(key, offset);
+            }
+        });
+        isAssigned = true;
+        notifyAll();
     }
 
     /** Adds a batch, with its offsets in each of its partitions. */
@@ -79,6 +93,7 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
                 entering.add(key);
             }
         });
+        isAssigned = true;
         idleCount = 0;
         queue.addAll(records);
         isDrained = false;
@@ -210,11 +225,11 @@ final class FeedConsumer extends MockConsumer<byte[], byte[]> {
                     notifyAll();
                 }
                 long left = (end - System.nanoTime()) / 1_000_000;
-                if (left <= 0 || isClosed) {
+                if (isClosed || isAssigned && left <= 0) {
                     return ConsumerRecords.empty();
                 }
                 try {
-                    wait(left);
+                    wait(isAssigned ? left : 0);
                 } catch (InterruptedException interrupted) {
                     Thread.currentThread().interrupt();
                     return ConsumerRecords.empty();

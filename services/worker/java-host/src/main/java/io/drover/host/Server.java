@@ -214,6 +214,10 @@ final class Server {
                 ((TaskRun.Source) task(request)).commitOverdue();
                 return null;
             }
+            case "assign" -> {
+                ((TaskRun.Sink) task(request)).assign(request);
+                return null;
+            }
             case "put" -> {
                 ((TaskRun.Sink) task(request)).put(request, in);
                 return null;

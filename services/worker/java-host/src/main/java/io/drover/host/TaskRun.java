@@ -285,6 +285,15 @@ abstract class TaskRun implements TaskStatus.Listener {
             return loops.sink(of, plugin, new HostedSinkTask((SinkTask) plugin, consumer, phase), consumer, rejections);
         }
 
+        /** Tells the task its partitions, each with the offset of its next record. */
+        void assign(JsonNode request) throws Exception {
+            check();
+            Map<TopicPartition, Long> partitions = new LinkedHashMap<>();
+            request.get("partitions").forEach(each -> partitions.put(
+                new TopicPartition(each.get(0).asText(), each.get(1).asInt()), each.get(2).asLong()));
+            consumer.assign(partitions);
+        }
+
         /** Takes a batch; a batch that an executor sends again is ignored. */
         synchronized void put(JsonNode request, InputStream in) throws Exception {
             List<ConsumerRecord<byte[], byte[]>> records = Rows.read(in);
