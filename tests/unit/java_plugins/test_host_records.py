@@ -272,6 +272,33 @@ def test_a_task_whose_class_names_a_missing_library_runs(
     assert rows(polled(task))[0]["key"] == b"k0"
 
 
+def test_a_version_is_found_that_only_the_name_of_the_plugin_has(
+    make: Make, behaviours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in https://github.com/splunk/kafka-connect-splunk/issues/219."""
+    home = tmp_path / "home"
+    code = {
+        "old": ("org.acme.Old", source_code("Old", version="v1.0.0")),
+        "marked": ("org.acme.Marked", _CONVERTER.replace("VERSION", "v1.0.0")),
+    }
+    for name, (java_class, text) in code.items():
+        classes = compiled(tmp_path / f"build-{name}", {java_class: text})
+        install.add(str(jar(tmp_path / f"{name}-2.0.1.jar", classes)), home, host=None)
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", str(home))
+    texts = {"connector.class": "org.acme.Old", "connector.plugin.version": "2.0.1", "url": "u"}
+    found: Any = find_connector("org.acme.Old", "2.0.1", in_engine=True)
+    connector = found()
+    connector.start(ConnectorContext("x", config_texts=texts), {})
+    connector.stop()
+    task, context = make("Source", "")
+    context.config[CONFIG_TEXTS] |= {
+        "java.host.value.converter": "org.acme.Marked",
+        "java.host.value.converter.plugin.version": "2.0.1",
+    }
+    task.start(context)
+    assert rows(polled(task))[0]["value"] == b"v1.0.0 v0"
+
+
 def test_a_step_without_a_service_manifest_is_chosen_by_its_version(
     make: Make, behaviours: Path, tmp_path: Path
 ) -> None:

@@ -33,7 +33,8 @@ _KAFKA = {
     "SimpleHeaderConverter": f"{_STORAGE}.SimpleHeaderConverter",
     "ByteArrayConverter": "org.apache.kafka.connect.converters.ByteArrayConverter",
 }
-_VERSION = "plugin.version"
+#: Behind the prefix of a step: the wanted version of its class.
+VERSION = "plugin.version"
 _KAFKAS_OWN = "org.apache.kafka.connect."
 
 
@@ -188,12 +189,21 @@ def classes_of(config: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     """The classes of a host's config besides the connector, each with the wanted version; empty for
     the latest one.
     """
+    return frozenset(
+        (name, config.get(f"{step}.{VERSION}", "")) for step, name in steps_of(config).items()
+    )
+
+
+def steps_of(config: Mapping[str, str]) -> dict[str, str]:
+    """The converters, transforms and predicates of plugins in a host's config: the classes, by the
+    prefix of their settings.
+    """
     steps = {each: each for each in _CONVERTERS}
     for kind in (_TRANSFORMS, _PREDICATES):
         names = [f"{kind}.{each.strip()}" for each in _listed(config, kind)]
         steps |= {f"{each}.type": each for each in names}
-    return frozenset(
-        (name, config.get(f"{step}.{_VERSION}", ""))
+    return {
+        step: name
         for setting, step in steps.items()
         if (name := config.get(setting)) and not name.startswith(_KAFKAS_OWN)
-    )
+    }

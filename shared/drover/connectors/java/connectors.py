@@ -22,7 +22,7 @@ from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRE
 from drover.connector.task import preview_owner
 from drover.connectors.java.chain import HostSettings, hosted_config
 from drover.connectors.java.made_classes import python_class
-from drover.connectors.java.places import has_class, plugins_of
+from drover.connectors.java.places import has_class, hosting, plugins_of
 from drover.connectors.java.settings import (
     CONFIG_TEXTS,
     JAVA_SETTINGS,
@@ -134,13 +134,13 @@ class _JavaConnector(Connector):
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
         """Ask the plugin."""
-        texts = _texts(cls.java_class, config[CONFIG_TEXTS])
-        with disposable(plugins_of(cls.java_class, texts)) as host:
+        hosted = hosting(cls.java_class, _texts(cls.java_class, config[CONFIG_TEXTS]))
+        with disposable(hosted.plugins) as host:
             found = _called(
                 cls.java_class,
                 host,
                 "alter_offsets",
-                config=texts,
+                config=hosted.config,
                 changes=[list(each) for each in changes],
             )
         return bool(found["matches"])
@@ -149,9 +149,10 @@ class _JavaConnector(Connector):
         """See Connector."""
         del config
         texts = self.other_settings.translated(context.config_texts, ()).config
-        self._texts = _texts(self.java_class, texts)
+        hosted = hosting(self.java_class, _texts(self.java_class, texts))
+        self._texts = hosted.config
         owner = preview_owner(context.connector) if context.is_preview else ""
-        self._lease = HOSTS.use(plugins_of(self.java_class, self._texts), owner)
+        self._lease = HOSTS.use(hosted.plugins, owner)
         found = self._called(
             "start_connector",
             connector=context.connector,

@@ -35,7 +35,7 @@ from drover.connector.settings import (
 )
 from drover.connector.task import TaskContext, preview_owner
 from drover.connectors.java.chain import has_steps_of_drover, hosted_config
-from drover.connectors.java.places import plugins_of
+from drover.connectors.java.places import hosting
 from drover.connectors.java.settings import (
     CALL_TIMEOUT_MS,
     CONFIG_TEXTS,
@@ -130,15 +130,16 @@ class _Hosted:
         config = hosted_config(texts)
         config["connector.class"] = self.java_class.name
         self._config = context.config
-        self._lease = HOSTS.use(plugins_of(self.java_class, config), owner)
+        found = hosting(self.java_class, config)
+        self._lease = HOSTS.use(found.plugins, owner)
         started = self._called_within(
             CALL_LIMIT,
             "the constructor",
             call,
             connector=task.connector,
             task=task.task,
-            connector_config=config,
-            task_config=task_texts(config),
+            connector_config=found.config,
+            task_config=task_texts(found.config),
             **arguments,
         )
         self._run = started["run"]
