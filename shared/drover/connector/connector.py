@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from drover.config.config_def import ConfigDef
 from drover.connector.offsets import OffsetChange
-from drover.connector.other_settings import OtherSettings
+from drover.connector.other_settings import OtherSettings, RawConfig
 from drover.convert.converter import Converter
 from drover.errors import Violation
 
@@ -108,6 +108,16 @@ class Connector(ABC):
     @abstractmethod
     def config_def(cls) -> ConfigDef:
         """The connector's own settings; Drover adds the settings that all connectors have."""
+
+    @classmethod
+    def config_def_for(cls, raw: RawConfig) -> ConfigDef:
+        """The settings of ``config_def``, and those of further classes that a config names.
+
+        Args:
+            raw: The config, with Drover's names of settings (``other_settings``).
+        """
+        del raw
+        return cls.config_def()
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:

@@ -132,14 +132,16 @@ class Translation:
     Attributes:
         config: The translated config.
         given: For each translated setting the name under which it was given.
+        prefix: Before the names of settings that a config may have without it; empty for none.
     """
 
     config: RawConfig
     given: Mapping[str, str]
+    prefix: str = ""
 
     def name_of(self, own: str) -> str:
         """The name of a setting in the original config."""
-        return self.given.get(own, own)
+        return self.given.get(own) or own.removeprefix(self.prefix)
 
 
 def _found(settings: Mapping[str, _ValueT], name: str) -> _ValueT | None:

@@ -334,7 +334,7 @@ def full_config_def(connector_class: type[Connector], raw: RawConfig | None = No
         | RESTART_SETTINGS
         | ENGINE_SETTINGS
     )
-    return common | kind | connector_class.config_def()
+    return common | kind | connector_class.config_def_for(raw or {})
 
 
 def _translated(connector_class: type[Connector], raw: RawConfig) -> Translation:
@@ -489,19 +489,23 @@ def _as_named(
     """Values with the names under which the settings were given."""
     others: dict[str, ConfigValue] = {}
     for value in values:
-        name = translation.given.get(value.key.name)
-        if name is not None:
+        name = translation.name_of(value.key.name)
+        if name != value.key.name:
             before = others[name].errors if name in others else ()
             key = replace(value.key, name=name)
             others[name] = replace(
-                value, key=key, text=raw[name], errors=(*before, *value.errors), warnings=()
+                value,
+                key=key,
+                text=raw.get(name, value.text),
+                errors=(*before, *value.errors),
+                warnings=(),
             )
     named = []
     for value in values:
         name = value.key.name
         if name in others:
             others[name] = replace(others[name], errors=(*others[name].errors, *value.errors))
-        elif name not in translation.given:
+        elif translation.name_of(name) == name:
             named.append(value)
     return [*named, *others.values()]
 

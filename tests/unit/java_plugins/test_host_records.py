@@ -63,6 +63,14 @@ public class Marked implements Converter, Versioned {
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("hosts", "limits")]
 
 
+@pytest.fixture
+def java_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("DROVER_PLUGIN_HOME", str(tmp_path / "home"))
+    step_finder.use_java_steps(in_engine=False)
+    yield
+    step_finder.use_no_java_steps()
+
+
 def finished(task: Any) -> Any:
     """What a sink's plugin did with all records that it was fed."""
     return wait_until(lambda: task._progress(None, 200), timeout_s=TIMEOUT_S)
@@ -317,6 +325,69 @@ def test_a_step_without_a_service_manifest_is_chosen_by_its_version(
     }
     task.start(context)
     assert rows(polled(task))[0]["key"] == b"k0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        (
+            {
+                "transforms": "c",
+                "transforms.c.type": "java:org.apache.kafka.connect.transforms.Cast$Value",
+            },
+            "transforms.c.spec",
+        ),
+        (
+            {"value.converter": "JsonConverter", "value.converter.schemas.enable": "maybe"},
+            "value.converter.schemas.enable",
+        ),
+        (
+            {
+                "transforms": "c",
+                "transforms.c.type": "java:org.apache.kafka.connect.transforms.RegexRouter",
+                "transforms.c.regex": "a",
+                "transforms.c.replacement": "b",
+                "transforms.c.predicate": "tombstone",
+            },
+            "transforms.c.predicate",
+        ),
+        (
+            {"value.converter": "StringConverter", "value.converter.plugin.version": "1.0"},
+            "value.converter.plugin.version",
+        ),
+    ],
+)
+def test_the_settings_of_classes_in_the_host_are_validated(
+    behaviours: Path, java_steps: None, settings: dict[str, str], field: str
+) -> None:
+    """As in https://github.com/apache/kafka/pull/14309."""
+    java_class = JavaClass("org.acme.Behaviours$Source", Kind.SOURCE, "2.5", "x", behaviours)
+    kind = connector_of(java_class, in_engine=False)
+    config = {"name": "x", "connector.class": java_class.name, "trace": "/tmp/x", **settings}
+    assert [each.field for each in parse_config(kind, config).violations] == [field]
+    faulty = [each for each in validate_config(kind, config) if each.errors]
+    assert [each.key.name for each in faulty] == [field]
+
+
+def test_secret_settings_of_classes_in_the_host_are_known(
+    behaviours: Path, java_steps: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(behaviours, tmp_path / "plugins" / "acme")
+    monkeypatch.setenv("DROVER_PLUGIN_PATH", str(tmp_path / "plugins"))
+    java_class = JavaClass("org.acme.Behaviours$Source", Kind.SOURCE, "2.5", "acme", behaviours)
+    config = {
+        "name": "x",
+        "connector.class": java_class.name,
+        "trace": "/tmp/x",
+        "transforms": "c",
+        "transforms.c.type": "org.acme.Behaviours$Closing",
+        "transforms.c.trace": str(tmp_path / "trace"),
+        "transforms.c.code": "s3cret",
+    }
+    values = validate_config(connector_of(java_class, in_engine=False), config)
+    types = {each.key.name: each.key.type for each in values}
+    assert types["transforms.c.code"] is ConfigType.PASSWORD
+    assert not [each for each in values if each.errors or each.key.name.startswith("java.host.")]
 
 
 def test_a_transform_of_another_plugin_without_service_manifests_is_found(

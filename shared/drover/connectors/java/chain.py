@@ -113,7 +113,7 @@ class HostSettings(OtherSettings):
             given[HOST_PREFIX + _TRANSFORMS] = _TRANSFORMS
             for each in (KEY, VALUE):
                 config[each] = raw.get(each) or "JsonConverter"
-        return Translation(config, given)
+        return Translation(config, given, HOST_PREFIX)
 
     def split(self, raw: RawConfig) -> Split:
         """Which steps of a config run where."""

@@ -19,8 +19,10 @@ from drover.connector import (
     Violation,
 )
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
+from drover.connector.other_settings import RawConfig
 from drover.connector.task import preview_owner
 from drover.connectors.java.chain import HostSettings, hosted_config
+from drover.connectors.java.hosted_settings import hosted_config_def
 from drover.connectors.java.made_classes import python_class
 from drover.connectors.java.places import has_class, hosting, plugins_of
 from drover.connectors.java.settings import (
@@ -100,6 +102,12 @@ class _JavaConnector(Connector):
         """The plugin's settings, and Drover's for its host."""
         find = _settings_of_host if cls.in_engine else _settings
         return JAVA_SETTINGS | find(cls.java_class)
+
+    @classmethod
+    def config_def_for(cls, raw: RawConfig) -> ConfigDef:
+        """Also the settings of the converters, transforms and predicates that run in the host."""
+        # a running connector was validated before it was stored
+        return cls.config_def() if cls.in_engine else cls.config_def() | hosted_config_def(raw)
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
