@@ -111,7 +111,7 @@ class Connector(ABC):
 
     @classmethod
     def config_def_for(cls, raw: RawConfig) -> ConfigDef:
-        """The settings of ``config_def``, and those of further classes that a config names.
+        """The settings of ``config_def``, and the settings of further classes that a config names.
 
         Args:
             raw: The config, with Drover's names of settings (``other_settings``).

@@ -82,7 +82,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME")
 #: besides the variables that the worker's operator names here.
 ENVIRONMENT_VARIABLE = "DROVER_JAVA_ENVIRONMENT"
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: The worker's own settings, some of which are secrets, and what a JVM has of its own.
+#: The worker's own settings, some of which are secrets, and folders that each JVM has.
 _NEVER_INHERITED = re.compile(r"DROVER_.*|HOME|TMPDIR")
 _LEVELS = {"TRACE": "debug", "DEBUG": "debug", "INFO": "info", "WARN": "warning"}
 #: Names of levels that Java does not have.

@@ -25,7 +25,7 @@ class Hosting:
         plugins: The plugins that its host needs: its own, and the plugins of the other classes
             that its config names.
         config: The config for the host. Without the versions by which these plugins were chosen:
-            the host knows only the version that a class reports, not those of folders and jars.
+            the host knows only the version that a class reports, not that of its folder or jar.
     """
 
     plugins: Plugins

@@ -368,7 +368,7 @@ class JavaSinkTask(_Hosted, SinkTask):
         """See SinkTask."""
         self._context = context
         self._paused: set[TopicPartition] = set()
-        #: The partitions that the plugin was told; None before the first time.
+        #: The partitions that the plugin knows; None before the first time.
         self._assigned: set[TopicPartition] | None = None
         self._batch = 0
         self._start(context, "start_sink")
@@ -398,7 +398,7 @@ class JavaSinkTask(_Hosted, SinkTask):
         return self._progress(None, 0)
 
     def _assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Tell the plugin new partitions of the task, which may have no records yet.
+        """Pass new partitions of the task to the plugin, which may have no records yet.
 
         Args:
             starts: The first offsets of the present batch.
