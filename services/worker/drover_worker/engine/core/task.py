@@ -13,7 +13,6 @@ from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset
-from drover.model.times import DAY_MS
 from drover_worker.engine.core import events, instructions
 from drover_worker.engine.core.commits import Commit, Commits, DoneBatch
 from drover_worker.engine.core.error_rate import ErrorRate, TooManyErrorsError
@@ -22,15 +21,11 @@ from drover_worker.engine.core.failures import Failure, FailureKind, Fault
 from drover_worker.engine.core.instructions import Operation, TaskInstruction
 from drover_worker.engine.core.phases import Phase
 from drover_worker.engine.core.rate_limit import RateLimit
+from drover_worker.engine.core.retries import CALLS, CallRetries, Losses, ceil_ms
 from drover_worker.engine.core.steps import Step
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
-_RETRIABLE_FIRST_S = 0.3
-#: After this many consecutive batches during which a Spark process ended, the plugin is blamed.
-_LOSSES_MAX = 5
-#: Two such batches that are further apart are not consecutive.
-_LOSSES_APART_MS = 3_600_000
 #: The events that an error about a missing transition lists.
 _RECENT_MAX = 16
 
@@ -38,19 +33,6 @@ _LOST = "a Spark process ended during a batch; the batch is retried"
 _NO_EXECUTOR = "an executor cannot use its files; the batch is retried"
 _STOP_FAILED = "an operation failed while its task was stopped"
 _UNAVAILABLE = "the store is unavailable; the batch is retried"
-
-#: What is retried after a RetriableError, by phase.
-_CALLS = {
-    Phase.STARTING_INSTANCE: "start()",
-    Phase.STOPPING_INSTANCE: "start()",
-    Phase.POLLING: "poll()",
-    Phase.STAGING: "reading a batch",
-    Phase.STAGING_LETTERS: "reading a batch",
-    Phase.WRITING: "write()",
-    Phase.PUBLISHING_LETTERS: "write()",
-    Phase.NOTIFYING: "committed() or idle()",
-    Phase.CALLING_IDLE: "committed() or idle()",
-}
 
 #: A transition: the method that handles an event in a phase.
 Transition = Callable[[Any, Any], None]
@@ -133,15 +115,8 @@ class TaskCore(ABC):
         self._failed_phase = Phase.NEW
         self._error_rate = ErrorRate(settings.errors)
         self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
-        #: Consecutive batches during which a Spark process ended, and when the last one did.
-        self._loss_count = 0
-        self._last_loss_ms = 0
-        longest_ms = settings.errors.retry_delay_max_ms
-        longest_s = (longest_ms if longest_ms >= 0 else DAY_MS) / 1000
-        self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
-        #: By phase: when the first of its consecutive retries was. Time in a pause does not count.
-        self._retrying_since_ms: dict[Phase, int] = {}
-        self._paused_since_ms = 0
+        self._losses = Losses()
+        self._calls = CallRetries(settings.errors)
 
     @property
     def is_over(self) -> bool:
@@ -178,7 +153,7 @@ class TaskCore(ABC):
             handler(self, event)
             is_result = anywhere is None and before is not Phase.RESTING
             if is_result and not isinstance(event, events.OperationFailed):
-                self._retrying_since_ms.pop(before, None)  # the operation succeeded
+                self._calls.succeeded(before)
         except Exception as error:  # noqa: BLE001 - it fails this task alone
             is_defect = anywhere is not None or isinstance(error, NoTransitionError)
             if is_defect or before is _AFTER_FAILURE:
@@ -280,7 +255,7 @@ class TaskCore(ABC):
             TooManyErrorsError: More of the records failed than errors.max.rate allows.
         """
         self._retries.reset()
-        self._loss_count = 0
+        self._losses.reset()
         self._recovered()
         self._emit(
             instructions.CountBatch(batch.report, batch.started_ms, batch.topics, batch.size_bytes)
@@ -290,7 +265,7 @@ class TaskCore(ABC):
 
     def _recovered(self) -> None:
         """End the retries: the operation succeeded."""
-        self._retrying_since_ms.clear()
+        self._calls.clear()
         self._emit(instructions.NoteRecovery())
 
     def _instance_started(self) -> None:
@@ -346,7 +321,7 @@ class TaskCore(ABC):
         """
         pause_s = self.rate.pause_s(self._now_ms / 1000)
         if pause_s:
-            self._end_run(_ceil_ms(pause_s), Step.RATE_LIMITED)
+            self._end_run(ceil_ms(pause_s), Step.RATE_LIMITED)
         return bool(pause_s)
 
     def _settle_commits(self) -> None:
@@ -362,11 +337,9 @@ class TaskCore(ABC):
 
     def _pause_set(self, event: events.PauseSet) -> None:
         if event.paused and not self._paused:
-            self._paused_since_ms = self._now_ms
+            self._calls.task_paused(self._now_ms)
         elif self._paused and not event.paused:
-            since_ms = self._retrying_since_ms
-            for phase, first_ms in since_ms.items():
-                since_ms[phase] = first_ms + self._now_ms - max(first_ms, self._paused_since_ms)
+            self._calls.task_resumed(self._now_ms)
         self._paused = event.paused
         self._emit(instructions.Wake())
 
@@ -457,10 +430,9 @@ class TaskCore(ABC):
         is_known = isinstance(error, UnavailableError | FailedPreconditionError)
         is_before = self._failed_phase in self._BEFORE_INSTANCE and failure.fault is not None
         is_away = failure.fault is Fault.UNAVAILABLE
-        has_time = self.settings.errors.retry_timeout_ms != 0
-        is_retriable = failure.kind is FailureKind.RETRIABLE and has_time
+        is_retriable = failure.kind is FailureKind.RETRIABLE and self._calls.are_allowed
         if is_retriable:
-            self._retrying_since_ms[self._failed_phase] = self._now_ms
+            self._calls.begin(self._failed_phase, self._now_ms)
         if is_retriable or (is_known and (is_before or is_away)):
             self.restart_wanted = True
             self._is_first_start = False
@@ -508,7 +480,7 @@ class TaskCore(ABC):
                 failure.error,
                 FailureCause.LIMIT if is_limit else failure.cause,
                 fault=failure.fault,
-                loss_count=self._loss_count,
+                loss_count=self._losses.count,
             )
         )
         self._emit(instructions.EndRun(None, Step.WAITING_TO_RETRY))
@@ -516,14 +488,12 @@ class TaskCore(ABC):
     def _pause_after_outage(self, failure: Failure) -> int | None:
         """How long the batch waits; None when the failure is the task's."""
         if failure.fault is Fault.LOST:
-            is_apart = self._now_ms - self._last_loss_ms > _LOSSES_APART_MS
-            self._loss_count = 1 if is_apart else self._loss_count + 1
-            self._last_loss_ms = self._now_ms
+            self._losses.add(self._now_ms)
         # without Spark the engine is about to end, so every error is due to that
         engine_ends = not failure.spark_is_running
         if engine_ends:
             self._emit(instructions.KeepInFlight())
-        if engine_ends or (failure.fault is Fault.LOST and self._loss_count < _LOSSES_MAX):
+        if engine_ends or (failure.fault is Fault.LOST and not self._losses.are_too_many):
             self.restart_wanted = True
             reason = _LOST
         elif failure.fault is Fault.EXECUTOR:
@@ -533,7 +503,7 @@ class TaskCore(ABC):
             reason = _UNAVAILABLE
         else:
             return None
-        pause_ms = _ceil_ms(self._retries.next_pause_s())
+        pause_ms = ceil_ms(self._retries.next_pause_s())
         message = f"{reason}: {failure.text}"
         self._emit(instructions.NoteRetry("batch", reason, failure.text, message, pause_ms))
         return pause_ms
@@ -542,18 +512,10 @@ class TaskCore(ABC):
         """How long to wait before the failed call is retried; None for no retry."""
         if failure.kind is not FailureKind.RETRIABLE:
             return None
-        timeout_ms = self.settings.errors.retry_timeout_ms
-        since_ms = self._retrying_since_ms.get(self._failed_phase)
-        if since_ms is None:
-            self._call_retries.reset()
-            since_ms = self._retrying_since_ms[self._failed_phase] = self._now_ms
-        left_ms = timeout_ms - (self._now_ms - since_ms)
-        if timeout_ms >= 0 and left_ms <= 0:
+        pause_ms = self._calls.pause_ms(self._failed_phase, self._now_ms)
+        if pause_ms is None:
             return None
-        pause_ms = _ceil_ms(self._call_retries.next_pause_s())
-        if timeout_ms >= 0:
-            pause_ms = min(pause_ms, left_ms)
-        operation = _CALLS.get(self._failed_phase, "batch")
+        operation = CALLS.get(self._failed_phase, "batch")
         reason = "a call failed and is retried"
         self._emit(instructions.NoteRetry(operation, reason, failure.text, failure.text, pause_ms))
         return pause_ms
@@ -591,11 +553,6 @@ class TaskCore(ABC):
             f"a defect of Drover: restart the task, and report it with these events, the last one "
             f"at the end:\n{recent}"
         )
-
-
-def _ceil_ms(seconds: float) -> int:
-    """Milliseconds, rounded up: a task does not wake before its time."""
-    return -int(-round(seconds * 1_000_000) // 1000)
 
 
 def _short(event: TaskEvent) -> str:
