@@ -15,7 +15,9 @@ from confluent_kafka.admin import OffsetSpec
 from drover.dataplane.kafka.batch_producer import BatchProducer
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
-from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
+from drover.dataplane.kafka.producer_session import ProducerSession
+from drover.dataplane.kafka.record_batches import Encoding
+from drover.dataplane.kafka.staging import FileStager, StagedFiles, read_batches, staged_files
 from drover.dataplane.kafka.task_producer import TaskProducer
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.partitioner import partitions_for_keys
@@ -150,13 +152,15 @@ class World:
         self.owners.append(Owner(self, self.owner))
         return self.owners[-1]
 
-    def staged(self, *values: bytes | None, **columns: Any) -> StagedFiles:
+    def staged(
+        self, *values: bytes | None, encoding: Encoding | None = None, **columns: Any
+    ) -> StagedFiles:
         batch = pa.RecordBatch.from_pydict({"value": list(values), **columns})
         stager = FileStager(
             self.storage,
             self.directory,
             Destination(topic=self.topic),
-            self.kind(self.storage, TASK).encoding,
+            encoding or self.kind(self.storage, TASK).encoding,
             little_bytes_max=self.kind.little_bytes_max,
         )
         return staged_files([row for each in stager(iter([batch])) for row in each.to_pylist()])
@@ -489,3 +493,44 @@ def test_a_batch_over_the_limit_of_its_topic_is_halved(
     assert caught.value.reason is Reason.TOO_LARGE
     owner.writer.close()
     assert len(world.records()) == 200
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_the_limit_of_a_topic_is_learned_from_what_it_refuses(
+    kafka: Kafka,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compression: str,
+) -> None:
+    options = {"compression.type": compression}
+    world = make_world(kafka.bootstrap, topic_prefix, tmp_path, MortalBatchProducer, **options)
+    world.topic = f"{topic_prefix}small"
+    limit_bytes, record_count = 5_000, 150
+    create_topic(kafka.bootstrap, world.topic, config={"max.message.bytes": str(limit_bytes)})
+    refused: list[int] = []
+    note = ProducerSession._refused
+
+    def noted(*arguments: Any) -> Any:
+        refused.append(arguments[-1])
+        return note(*arguments)
+
+    monkeypatch.setattr(ProducerSession, "_refused", noted)
+    owner = world.take_over()
+    owner.start()
+    values = [os.urandom(250).hex().encode() for _ in range(3 * record_count)]
+    counts = []
+    for number in range(3):
+        if number == 2:
+            owner.producer.init()  # a new session
+        some = values[number * record_count : (number + 1) * record_count]
+        staged = world.staged(*some, encoding=owner.producer.encoding)
+        counts.append(sum(1 for part in staged.parts for _ in read_batches(part)))
+        owner.writer.publish([staged], [offset(number)])
+    owner.writer.close()
+    assert world.values() == values
+    assert counts[0] == 1
+    # executors make batches of about the limit as soon as it is known
+    assert all(count * limit_bytes * 2 > record_count * 250 for count in counts[1:])
+    assert len(refused) < 60
+    assert min(refused) < 1.1 * limit_bytes

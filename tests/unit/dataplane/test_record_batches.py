@@ -1,5 +1,6 @@
 """Record batches that are encoded by column, read by another client's reader."""
 
+import os
 from typing import Any
 from unittest import mock
 
@@ -18,7 +19,7 @@ from drover.dataplane.kafka.record_batches import (
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
-    halved,
+    cut,
 )
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.record.framed import Framed
@@ -27,8 +28,6 @@ from tests.unit.dataplane.encoding import encoded
 Row = dict[str, Any]
 PLAIN = Encoding(1 << 20, "none")
 
-#: How many more bytes the offset and timestamp deltas of a later record may need.
-DELTA_BYTES_MAX = 12
 
 # a record's largest blobs do not fit into a batch of 800 bytes
 blobs = st.none() | st.binary(max_size=200) | st.integers(0, 500).map(bytes)
@@ -81,7 +80,7 @@ def test_what_is_encoded_is_read_back(found: list[Row], compression: str, max_by
         batches = batches_of(found, max_bytes=max_bytes, compression=compression)
     except RecordTooLargeError:
         alone = [len(each.build(0, 0, 0)) for row in found for each in batches_of([row])]
-        assert max(alone) + DELTA_BYTES_MAX > max_bytes
+        assert max(alone) > max_bytes
         return
     assert read(batches) == with_headers(found)
     assert all(len(each.build(0, 0, 0)) <= max_bytes for each in batches)
@@ -123,7 +122,7 @@ def test_batches_are_as_full_as_they_may_be() -> None:
 
 def test_a_record_that_fits_into_no_batch_is_refused() -> None:
     row = {"key": None, "value": b"x" * 5000, "headers": None, "timestamp_ms": 1}
-    with pytest.raises(RecordTooLargeError, match="over 3939 bytes"):
+    with pytest.raises(RecordTooLargeError, match="over the 3939 bytes"):
         batches_of([row], max_bytes=4000)
 
 
@@ -290,9 +289,58 @@ def test_open_batches_of_many_partitions_are_bounded() -> None:
     assert set(counts.values()) == {50}
 
 
-@given(st.lists(rows, min_size=2, max_size=20), st.sampled_from(sorted(CODECS)))
-def test_the_halves_of_a_batch_have_its_records(found: list[Row], compression: str) -> None:
+@given(st.lists(rows, min_size=2, max_size=20), st.sampled_from(sorted(CODECS)), st.integers(2, 30))
+def test_the_pieces_of_a_batch_have_its_records(
+    found: list[Row], compression: str, piece_count: int
+) -> None:
     (batch,) = batches_of(found, compression=compression)
-    first, second = halved(batch)
-    assert (first.record_count, second.record_count) == (len(found) // 2, -(-len(found) // 2))
-    assert read([first, second]) == with_headers(found)
+    pieces = cut(batch, piece_count)
+    assert len(pieces) == min(piece_count, len(found))
+    counts = [each.record_count for each in pieces]
+    assert max(counts) - min(counts) <= 1
+    assert read(pieces) == with_headers(found)
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 200])
+@pytest.mark.parametrize("headers", [None, [{"key": "h", "value": b"v"}]])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_the_size_limit_does_not_depend_on_other_records(
+    key: bytes | None, headers: list[Row] | None, compression: str
+) -> None:
+    def row(value: bytes) -> Row:
+        return {"key": key, "value": value, "headers": headers, "timestamp_ms": 1}
+
+    limit_bytes = 20_000
+
+    def fits(value_bytes: int) -> bool:
+        size_bytes = len(record_batches._record(0, row(os.urandom(value_bytes)), 1))
+        return OVERHEAD_BYTES + size_bytes <= limit_bytes
+
+    largest = os.urandom(next(n for n in range(limit_bytes, 0, -1) if fits(n)))
+    others = [
+        {"key": None, "value": b"", "headers": None, "timestamp_ms": at} for at in (1, 1 << 40)
+    ] * 8
+    for found in ([row(largest)], [row(largest), *others], [*others, row(largest)]):
+        batches = batches_of(found, max_bytes=limit_bytes, compression=compression)
+        assert read(batches) == with_headers(found)
+        assert all(len(each.build(1, 0, 0)) <= limit_bytes for each in batches)
+    too_large = row(largest + b"v")
+    for found in ([too_large], [too_large, *others]):
+        with pytest.raises(RecordTooLargeError, match=r"message\.max\.bytes of the client"):
+            batches_of(found, max_bytes=limit_bytes, compression=compression)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_batches_are_smaller_than_what_brokers_refused(compression: str) -> None:
+    found = [
+        {"key": None, "value": os.urandom(100), "headers": None, "timestamp_ms": 1}
+        for _ in range(1_000)
+    ]
+    found[500]["value"] = os.urandom(5_000)  # the brokers decide about a single record
+    encoding = Encoding(1 << 20, compression, {"t": 2_000})
+    table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA)
+    batches = encoded([table], encoding)
+    assert read(batches) == with_headers(found)
+    sizes = [len(each.build(1, 0, 0)) for each in batches if each.record_count > 1]
+    assert max(sizes) < 2_000
+    assert len(encoded([table], Encoding(1 << 20, compression, {"other": 2_000}))) == 1

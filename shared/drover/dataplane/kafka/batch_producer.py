@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -65,6 +66,8 @@ class BatchProducer(TaskProducer):
             int(config.get("message.max.bytes", BROKERS_MAX_BYTES)),
             str(producer_settings(storage)["compression.type"]),
         )
+        #: What the brokers refused, see ProducerSession; kept for the next sessions.
+        self._refused_bytes: dict[str, int] = {}
         self._delivery_s = min(DELIVERY_TIMEOUT_MS, self.timeout_ms) / 1000
         # no request may outlive its transaction
         request_timeout_ms = min(SOCKET_TIMEOUT_MS, self.timeout_ms)
@@ -80,7 +83,7 @@ class BatchProducer(TaskProducer):
     @property
     def encoding(self) -> Encoding:
         """See TaskProducer."""
-        return self._encoding
+        return replace(self._encoding, refused_bytes=dict(self._refused_bytes))
 
     @property
     def ranges(self) -> Sequence[PublishedRange]:
@@ -90,7 +93,12 @@ class BatchProducer(TaskProducer):
     def init(self) -> None:
         """See TaskProducer."""
         self._drop()
-        session = ProducerSession(self._brokers, self.id, timeout_ms=self.timeout_ms)
+        session = ProducerSession(
+            self._brokers,
+            self.id,
+            timeout_ms=self.timeout_ms,
+            refused_bytes=self._refused_bytes,
+        )
         with self._telling(f"{self.id} cannot start to write"):
             try:
                 # the very first producer makes the brokers create their transaction log
@@ -165,7 +173,7 @@ class BatchProducer(TaskProducer):
             headers = [{"key": METADATA_HEADER, "value": note.encode()}] if note else None
             row = {"key": key, "value": value, "headers": headers, "timestamp_ms": now_ms}
             rows[_partition_for(key, count)].append(row)
-        encoder = BatchEncoder(self._encoding)
+        encoder = BatchEncoder(self.encoding)
         for partition, found in rows.items():
             yield from encoder.add_rows((topic, partition), found)
         yield from encoder.finish()

@@ -7,8 +7,8 @@ sets a timeout. After an error only a new session can be used.
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from aiokafka.protocol.produce import ProduceRequest
@@ -20,7 +20,7 @@ from aiokafka.protocol.transaction import (
 from confluent_kafka import KafkaError
 
 from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
-from drover.dataplane.kafka.record_batches import EncodedBatch, halved
+from drover.dataplane.kafka.record_batches import EncodedBatch, cut
 from drover.dataplane.values import PublishedRange
 from drover.log.kafka.brokers import (
     CONNECTION_ERRORS,
@@ -40,6 +40,8 @@ _LAST_PAUSE_S = 0.2
 _UNKNOWN_TOPIC_S = SOCKET_TIMEOUT_MS / 1000
 _ALL_REPLICAS = -1
 _SEQUENCE_END = 2**31
+#: The size of the pieces of a batch, as a share of the smallest size that was refused.
+_CUT_SHARE = 0.95
 _NO_ANSWER = KafkaError._TRANSPORT
 #: Another broker is now the coordinator of the id.
 _COORDINATOR_MOVED = frozenset(
@@ -79,9 +81,24 @@ _NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
 
 
 class ProducerSession:
-    """A producer from its initialisation until another one fences it."""
+    """A producer from its initialisation until another one fences it.
 
-    def __init__(self, brokers: Brokers, transactional_id: str, *, timeout_ms: int) -> None:
+    Args:
+        brokers: The brokers.
+        transactional_id: Its id.
+        timeout_ms: How long a transaction may take.
+        refused_bytes: The size of the smallest batch that was refused as too large, by topic;
+            updated.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        refused_bytes: MutableMapping[str, int] | None = None,
+    ) -> None:
         self._brokers = brokers
         self._id = transactional_id
         self._timeout_ms = timeout_ms
@@ -89,8 +106,7 @@ class ProducerSession:
         self._producer_id = -1
         self._epoch = -1
         self._sequences: dict[Place, int] = {}
-        #: The size of the smallest batch that was refused as too large, by topic.
-        self._refused_bytes: dict[str, int] = {}
+        self._refused_bytes = {} if refused_bytes is None else refused_bytes
         #: Partitions of the open transaction.
         self._added: set[Place] = set()
 
@@ -108,7 +124,7 @@ class ProducerSession:
 
     async def write(self, batches: Mapping[Place, EncodedBatch]) -> list[PublishedRange]:
         """Write a batch to each of these partitions in the open transaction, and wait for
-        acknowledgement. A batch that is over the limit of its topic is halved, as by Kafka's
+        acknowledgement. A batch that is over the limit of its topic is cut, as by Kafka's
         producer.
 
         Returns:
@@ -139,9 +155,10 @@ class ProducerSession:
                         ranges.append(PublishedRange(*place, base, end))
             if waiting:
                 await attempts.pause_after(code for code, _ in found.values())
-        for place, batch in large.items():
-            for half in await asyncio.to_thread(halved, batch):
-                ranges += await self.write({place: half})
+        pieces = {place: await self._cut(place, batch) for place, batch in large.items()}
+        while pieces:
+            ranges += await self.write({place: rest.popleft() for place, rest in pieces.items()})
+            pieces = {place: rest for place, rest in pieces.items() if rest}
         return ranges
 
     async def end(self, *, commit: bool) -> None:
@@ -176,6 +193,15 @@ class ProducerSession:
         size_bytes = OVERHEAD_BYTES + len(batch.records)
         return limit_bytes is not None and size_bytes >= limit_bytes and batch.record_count > 1
 
+    async def _cut(self, place: Place, batch: EncodedBatch) -> deque[EncodedBatch]:
+        """At least two batches that are below the size that is refused, if their records are of
+        about the same size.
+        """
+        limit_bytes = self._refused_bytes[place[0]]
+        size_bytes = OVERHEAD_BYTES + len(batch.records)
+        piece_count = max(2, -(-size_bytes // max(1, int(limit_bytes * _CUT_SHARE))))
+        return deque(await asyncio.to_thread(cut, batch, piece_count))
+
     def _refused(self, place: Place, batch: EncodedBatch, size_bytes: int) -> EncodedBatch:
         """Note the size of a refused batch, of which nothing was written.
 
@@ -184,7 +210,8 @@ class ProducerSession:
         """
         if batch.record_count == 1:
             raise RefusedError(KafkaError.MSG_SIZE_TOO_LARGE)
-        self._refused_bytes[place[0]] = size_bytes
+        known_bytes = self._refused_bytes.get(place[0], size_bytes)
+        self._refused_bytes[place[0]] = min(known_bytes, size_bytes)
         self._sequences[place] = (self._sequences[place] - batch.record_count) % _SEQUENCE_END
         return batch
 

@@ -5,8 +5,9 @@ A client call per record would cost several times as much.
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +45,8 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 _RATIO_STEP, _RATIO_MARGIN = 0.005, 1.05
 #: Open batches of all partitions together have at most this size.
 _OPEN_BYTES_MAX = 32 * 1024 * 1024
+#: Attributes, and the differences of timestamp and number to the batch: a byte each.
+_ALONE_BYTES = 3
 _NO_HEADERS = b"\0"
 #: So few records are encoded one by one, which takes a tenth of the time.
 _FEW_RECORDS = 8
@@ -61,10 +64,18 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The largest size of a batch as brokers store it, and the codec's name."""
+    """The form of batches.
+
+    Attributes:
+        max_bytes: The largest size of a batch as brokers store it.
+        compression: The codec's name.
+        refused_bytes: The size of the smallest batch that brokers refused, by topic; larger batches
+            are not made of several records.
+    """
 
     max_bytes: int
     compression: str
+    refused_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class RecordTooLargeError(ValueError):
@@ -101,8 +112,10 @@ class EncodedBatch:
         return HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, MAGIC, crc32c(behind)) + behind
 
 
-def halved(batch: EncodedBatch) -> tuple[EncodedBatch, EncodedBatch]:
-    """The first and the second half of a batch's records, of which there are at least two."""
+def cut(batch: EncodedBatch, piece_count: int) -> list[EncodedBatch]:
+    """The records of a batch in order, in that many batches of about the same number of records;
+    fewer if it has fewer records.
+    """
     data, at = decoded(batch.codec, batch.records), 0
     records: list[tuple[int, bytes]] = []
     for _ in range(batch.record_count):
@@ -112,12 +125,10 @@ def halved(batch: EncodedBatch) -> tuple[EncodedBatch, EncodedBatch]:
         _, at = decode_varint(data, at)
         records.append((batch.first_timestamp_ms + delta_ms, data[at:end]))
         at = end
-    middle = len(records) // 2
+    count, pieces = len(records), min(piece_count, len(records))
+    bounds = [count * number // pieces for number in range(pieces + 1)]
     compress = next(compress for codec, compress in CODECS.values() if codec == batch.codec)
-    first, second = (
-        _rebuilt(part, batch.codec, compress) for part in (records[:middle], records[middle:])
-    )
-    return first, second
+    return [_rebuilt(records[first:end], batch.codec, compress) for first, end in pairwise(bounds)]
 
 
 def _rebuilt(
@@ -146,6 +157,7 @@ class BatchEncoder:
     def __init__(self, encoding: Encoding) -> None:
         self._compression = encoding.compression
         self._room = encoding.max_bytes - OVERHEAD_BYTES
+        self._refused_bytes = encoding.refused_bytes
         #: The estimated size of compressed records, as a part of their size, by topic.
         self._ratios: dict[str, float] = {}
         self._open: dict[Place, _Open] = defaultdict(_Open)
@@ -190,8 +202,11 @@ class BatchEncoder:
         count = len(sizes)
         if not count:
             return
-        if sizes.max() > self._room:
-            raise RecordTooLargeError(f"a record of {sizes.max()} bytes is over {self._room} bytes")
+        if sizes.max() > self._room and (largest := chunk.alone_bytes().max()) > self._room:
+            raise RecordTooLargeError(
+                f"a record of {largest} bytes, before compression, is over the {self._room} bytes "
+                "that message.max.bytes of the client allows"
+            )
         opened = self._open[place]
         size_bytes = int(sizes.sum())
         if opened.size_bytes + size_bytes <= self._full_bytes(place):
@@ -234,7 +249,7 @@ class BatchEncoder:
         if len(packed) > len(data):
             codec, packed = NONE, data
         topic, ratio = place[0], len(packed) / len(data)
-        if len(packed) > self._room and count > 1:
+        if len(packed) > self._room_of(topic) and count > 1:
             self._ratios[topic] = ratio
             for half in _halved(chunks):
                 yield from self._made(place, half)
@@ -244,10 +259,18 @@ class BatchEncoder:
 
     def _full_bytes(self, place: Place) -> int:
         """The size of the records of a full batch, before compression."""
+        room = self._room_of(place[0])
         if self._compression == "none":
-            return self._room
+            return room
         expected = self._ratios.get(place[0], 0.0) * _RATIO_MARGIN
-        return min(BATCH_BYTES_MAX, int(self._room / expected)) if expected else BATCH_BYTES_MAX
+        return min(BATCH_BYTES_MAX, int(room / expected)) if expected else BATCH_BYTES_MAX
+
+    def _room_of(self, topic: str) -> int:
+        """The largest size of the records of a batch."""
+        refused_bytes = self._refused_bytes.get(topic)
+        if refused_bytes is None:
+            return self._room
+        return min(self._room, max(1, refused_bytes - 1 - OVERHEAD_BYTES))
 
 
 class _Chunk(Protocol):
@@ -259,6 +282,9 @@ class _Chunk(Protocol):
 
     def sizes(self) -> _Numbers:
         """The size of each record in a batch, or a little more."""
+
+    def alone_bytes(self) -> _Numbers:
+        """The size of each record as the only one of a batch, exactly."""
 
     def cut(self, start: int, end: int) -> "_Chunk":
         """The records of a range."""
@@ -289,6 +315,9 @@ class _Rows:
         return cls(rows, np.array([row["timestamp_ms"] for row in rows], np.int64))
 
     def sizes(self) -> _Numbers:
+        return self.alone_bytes()
+
+    def alone_bytes(self) -> _Numbers:
         return np.array([len(_record(0, row, row["timestamp_ms"])) for row in self.rows], np.int64)
 
     def cut(self, start: int, end: int) -> "_Rows":
@@ -308,6 +337,14 @@ class _Columns:
     value: Framed
     headers: Any | None
     times_ms: _Numbers
+
+    def alone_bytes(self) -> _Numbers:
+        headers: Any = 1 if self.headers is None else _lengths(Framed(self.headers), of_null=0)
+        found = _ALONE_BYTES + headers
+        for each in (self.key, self.value):
+            lengths = _lengths(each, of_null=-1)
+            found = found + _varints(lengths)[1] + np.maximum(lengths, 0)
+        return found + _varints(found)[1]
 
     def sizes(self) -> _Numbers:
         lengths = [_lengths(self.key, of_null=0), _lengths(self.value, of_null=0)]
