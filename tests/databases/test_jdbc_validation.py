@@ -10,13 +10,19 @@ import pytest
 from drover.connector import ConnectorContext, RetriableError
 from drover.connector.settings import parse_config, validate_config
 from drover.connectors.jdbc.catalogue import sources_of, wanted_tables
-from drover.connectors.jdbc.database import DatabaseAddress, address_of, parse_address
+from drover.connectors.jdbc.database import (
+    DatabaseAddress,
+    DatabaseError,
+    address_of,
+    parse_address,
+)
 from drover.connectors.jdbc.reading import session
 from drover.connectors.jdbc.source import JdbcSource
 from drover.connectors.jdbc.table_plan import TablePlanner
 from tests.databases.conftest import Database, Sqlite
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
+from tests.support.table_reading import TableReader
 
 _users = count(1)
 BASE = {
@@ -379,7 +385,7 @@ def test_views_are_read_as_tables(every_database: Database) -> None:
         with address_of(values).connected() as connection:
             assert [name for _, name in wanted_tables(connection, values)] == names
     found = faults({**config, "table.types": "SYNONYM"})
-    assert "must be TABLE, VIEW or both" in found["table.types"]
+    assert "must be one or more of TABLE, PARTITIONED TABLE, VIEW" in found["table.types"]
 
 
 def test_a_name_of_another_schema(postgres: Postgres) -> None:
@@ -400,3 +406,57 @@ def test_topics_at_the_limits_of_names(
     postgres.execute(f'CREATE TABLE "{table}" (id INTEGER NOT NULL)')
     found = faults({**BASE, **postgres.settings, "topic.prefix": prefix})
     assert (found == {}) if told is None else told in found["topic.prefix"]
+
+
+@pytest.mark.parametrize(
+    ("types", "names"),
+    [
+        ("TABLE", ["parted", "plain"]),
+        ("TABLE,PARTITIONED TABLE", ["parted", "plain"]),
+        ("partitioned table", ["parted"]),
+        ("VIEW,PARTITIONED TABLE", ["parted", "shown"]),
+    ],
+)
+def test_partitioned_tables_are_named_as_in_jdbc(
+    postgres: Postgres, types: str, names: list[str]
+) -> None:
+    postgres.execute(
+        "CREATE TABLE plain (id integer PRIMARY KEY)",
+        "CREATE TABLE parted (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted DEFAULT",
+        "CREATE VIEW shown AS SELECT * FROM plain",
+    )
+    config = {**BASE, **postgres.settings, "table.types": types, "validate.non.null": "false"}
+    assert compared(config) == {}
+    values = parse_config(JdbcSource, config).values
+    with address_of(values).connected() as connection:
+        assert [name for _, name in wanted_tables(connection, values)] == names
+
+
+@pytest.mark.parametrize("mode", ["bulk", "incrementing"])
+def test_a_table_without_columns_is_left_out_until_it_has_some(
+    postgres: Postgres, mode: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE orders (id integer PRIMARY KEY)",
+        "CREATE TABLE bare ()",
+        "INSERT INTO bare DEFAULT VALUES",
+        "CREATE TABLE dropped (gone integer)",
+        "ALTER TABLE dropped DROP COLUMN gone",
+    )
+    config = {**BASE, **postgres.settings, "mode": mode}
+
+    def wanted() -> list[str]:
+        values = parse_config(JdbcSource, config).values
+        with address_of(values).connected() as connection:
+            return [name for _, name in wanted_tables(connection, values)]
+
+    assert compared(config) == {}
+    assert wanted() == ["orders"]
+    listed = {**config, "table.whitelist": "orders,bare"}
+    assert "table 'bare' has no columns" in faults(listed)["table.whitelist"]
+    with pytest.raises(DatabaseError, match="'bare' has no columns any longer"):
+        TableReader(postgres, mode, table="bare")
+    postgres.execute("ALTER TABLE bare ADD COLUMN id serial PRIMARY KEY")
+    assert wanted() == ["bare", "orders"]
+    assert compared(config) == {}

@@ -35,6 +35,7 @@ from drover.connectors.jdbc.source_settings import (
     KEY,
     MODE,
     NUMERIC_MAPPING,
+    PARTITIONED_TABLE,
     QUERY,
     SCHEMA_PATTERN,
     TABLE,
@@ -57,6 +58,17 @@ from drover.connectors.jdbc.table_topics import topic_faults
 _PARTITIONS = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE relispartition AND nspname = coalesce(%(schema)s, current_schema())
+"""
+_PARTITIONED = """
+SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE relkind = 'p' AND nspname = coalesce(%(schema)s, current_schema())
+"""
+# such a table has no rows that could become records
+_WITHOUT_COLUMNS = """
+SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND nspname = coalesce(%(schema)s, current_schema())
+  AND NOT EXISTS (SELECT FROM pg_attribute
+      WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
 """
 # average size of a stored row including out-of-line values, as of the last ANALYZE
 _ROW_BYTES = {
@@ -96,8 +108,10 @@ def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> lis
     default = inspector.default_schema_name
     found: dict[TableName, TableName] = {}
     for schema in _schemas(config, set(inspector.get_schema_names())):
-        partitions = _partitions(connection, schema)
-        for name in sorted(_named(inspector, schema, _types(config))):
+        partitions = _names_by(connection, _PARTITIONS, schema)
+        without_columns = _names_by(connection, _WITHOUT_COLUMNS, schema)
+        named = _named(connection, inspector, schema, _types(config))
+        for name in sorted(named - without_columns):
             names = {name, f"{schema or default}.{name}"}
             listed = name not in partitions
             if whitelist is not None:
@@ -115,9 +129,16 @@ def _types(config: Mapping[str, Any]) -> set[str]:
     return {each.strip().upper() for each in config.get(TABLE_TYPES) or (TABLE,)}
 
 
-def _named(inspector: "sa.Inspector", schema: str | None, types: Collection[str]) -> set[str]:
-    """The tables of a schema, its views, or both."""
+def _named(
+    connection: "sa.Connection",
+    inspector: "sa.Inspector",
+    schema: str | None,
+    types: Collection[str],
+) -> set[str]:
+    """The tables and views of a schema."""
     found = set(inspector.get_table_names(schema)) if TABLE in types else set()
+    if PARTITIONED_TABLE in types:
+        found |= _names_by(connection, _PARTITIONED, schema)
     if VIEW in types:
         found |= set(inspector.get_view_names(schema))
         if inspector.dialect.name == "postgresql":
@@ -136,10 +157,11 @@ def _schemas(config: Mapping[str, Any], known: Collection[str]) -> list[str | No
     return sorted({config.get(SCHEMA_PATTERN) or None, *named}, key=lambda each: each or "")
 
 
-def _partitions(connection: "sa.Connection", schema: str | None) -> set[str]:
+def _names_by(connection: "sa.Connection", query: str, schema: str | None) -> set[str]:
+    """The names from a query of PostgreSQL's catalogue; none in other databases."""
     if connection.dialect.name != "postgresql":
         return set()
-    return set(connection.exec_driver_sql(_PARTITIONS, {"schema": schema}).scalars())
+    return set(connection.exec_driver_sql(query, {"schema": schema}).scalars())
 
 
 def sources_of(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableSource]:
@@ -168,6 +190,11 @@ def _table_source(
             f"table {shown!r} does not exist any longer: the connector continues without it "
             "after its next check for tables"
         ) from None
+    if not found:
+        raise DatabaseError(
+            f"table {shown!r} has no columns any longer: the connector continues without it after "
+            "its next check for tables"
+        )
     faults = [
         f"{each.field}: {each.description}"
         for each in _column_faults(name, {each["name"]: each for each in found}, config)
@@ -289,9 +316,12 @@ def _missing(connection: "sa.Connection", config: Mapping[str, Any], wanted: str
     inspector = sa.inspect(connection)
     types = _types(config)
     for schema in _schemas(config, set(inspector.get_schema_names())):
+        without_columns = _names_by(connection, _WITHOUT_COLUMNS, schema)
         whole = f"{schema or inspector.default_schema_name}."
         for other, kind in ((VIEW, "view"), (TABLE, "table")):
-            for name in _named(inspector, schema, {other}):
+            for name in _named(connection, inspector, schema, {other}):
+                if wanted in (name, whole + name) and name in without_columns:
+                    return f"table {wanted!r} has no columns: add some, or take it off the list"
                 if wanted in (name, whole + name) and other in types:
                     return f"{kind} {wanted!r} is excluded by {TABLE_BLACKLIST} or {TABLE_PATTERN}"
                 if wanted in (name, whole + name):

@@ -45,8 +45,8 @@ QUALIFY_TOPICS = "topic.names.qualify"
 TASK_TABLES = "task.tables"
 TableName = tuple[str | None, str]
 
-#: Values of table.types; views include materialized ones.
-TABLE, VIEW = "TABLE", "VIEW"
+#: Values of table.types; tables include partitioned ones, views include materialized ones.
+TABLE, PARTITIONED_TABLE, VIEW = "TABLE", "PARTITIONED TABLE", "VIEW"
 BULK, INCREMENTING, TIMESTAMP, BOTH = "bulk", "incrementing", "timestamp", "timestamp+incrementing"
 TINYINT1_MAPPINGS = ("number", "boolean")
 NUMERIC_MAPPINGS = ("none", "precision_only", "best_fit", "best_fit_eager_double")
@@ -74,9 +74,11 @@ def _zone_fault(name: str) -> str | None:
 
 
 def _types_fault(names: list[str]) -> str | None:
-    unknown = [each for each in names if each.strip().upper() not in (TABLE, VIEW)]
+    known = (TABLE, PARTITIONED_TABLE, VIEW)
+    unknown = [each for each in names if each.strip().upper() not in known]
     if unknown or not names:
-        return f"must be {TABLE}, {VIEW} or both" + (f", not {unknown[0]}" if unknown else "")
+        told = f", not {unknown[0]}" if unknown else ""
+        return f"must be one or more of {', '.join(known)}{told}"
     return None
 
 
@@ -183,8 +185,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=[TABLE],
         importance=Importance.LOW,
         group="Tables",
-        documentation="Whether tables (TABLE), views (VIEW, also materialized ones) or both are "
-        "read.",
+        documentation="What is read: tables (TABLE, with partitioned ones), only partitioned ones "
+        "(PARTITIONED TABLE), views (VIEW, also materialized ones), or several of these.",
         validator=Check(_types_fault),
     ),
     ConfigKey(
