@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from drover.dataplane.kafka import record_batches
 from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
+from drover.dataplane.kafka.producer_session import ProducerSession
 from drover.dataplane.kafka.record_batches import (
     CODECS,
     BatchEncoder,
@@ -344,3 +345,17 @@ def test_batches_are_smaller_than_what_brokers_refused(compression: str) -> None
     sizes = [len(each.build(1, 0, 0)) for each in batches if each.record_count > 1]
     assert max(sizes) < 2_000
     assert len(encoded([table], Encoding(1 << 20, compression, {"other": 2_000}))) == 1
+
+
+def test_the_smallest_size_that_a_topic_refused_is_kept() -> None:
+    found: list[Row] = [
+        {"key": None, "value": b"v", "headers": None, "timestamp_ms": 1} for _ in range(2)
+    ]
+    (batch,) = batches_of(found)
+    refused_bytes: dict[str, int] = {}
+    brokers: Any = None
+    session = ProducerSession(brokers, "id", timeout_ms=1, refused_bytes=refused_bytes)
+    for place, size_bytes in ((("t", 0), 500), (("t", 1), 900), (("other", 0), 700)):
+        session._built(place, batch)
+        session._refused(place, batch, size_bytes)
+    assert refused_bytes == {"t": 500, "other": 700}

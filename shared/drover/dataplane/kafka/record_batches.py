@@ -340,7 +340,7 @@ class _Columns:
 
     def alone_bytes(self) -> _Numbers:
         headers: Any = 1 if self.headers is None else _lengths(Framed(self.headers), of_null=0)
-        found = _ALONE_BYTES + headers
+        found: _Numbers = np.full(len(self.times_ms), _ALONE_BYTES, np.int64) + headers
         for each in (self.key, self.value):
             lengths = _lengths(each, of_null=-1)
             found = found + _varints(lengths)[1] + np.maximum(lengths, 0)
