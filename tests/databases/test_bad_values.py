@@ -1,5 +1,6 @@
 """A value that its column's type cannot hold is an error of its row; the other rows arrive."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -263,3 +264,41 @@ def test_a_time_to_sort_by_that_is_none(sqlite: Sqlite) -> None:
     )
     with pytest.raises(DatabaseError, match="in changed, which is no time"):
         TableReader(sqlite, "timestamp").plan()
+
+
+@pytest.fixture
+def any_bytes(postgres: Postgres) -> Postgres:
+    """A database whose texts are any bytes."""
+    name = f"{postgres.database}_raw"
+    postgres.execute(
+        f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0"
+        " LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
+    return replace(postgres, database=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "wanted", "shown"),
+    [
+        ("text", ("a", r"\303\251\351", "é"), ("a", None, "é"), r"b'\xc3\xa9\xe9'"),
+        ("text[]", ("{a,b}", r"{\351}", "{é}"), (["a", "b"], None, ["é"]), r"b'{\xe9}'"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["incrementing", "bulk"])
+def test_a_text_that_is_not_utf8(
+    any_bytes: Postgres, mode: str, kind: str, values: Any, wanted: Any, shown: str
+) -> None:
+    any_bytes.execute(f"CREATE TABLE items (id INTEGER PRIMARY KEY, odd {kind}, namé TEXT)")
+    for number, value in enumerate(values, 1):
+        text = f"convert_from('{value}'::bytea, 'SQL_ASCII')::{kind}"
+        if value == "é":
+            text = "'é'"
+        elif value == "{é}":
+            text = "'{é}'"
+        any_bytes.execute(f"INSERT INTO items VALUES ({number}, {text}, 'ü')")
+    found = rows(any_bytes, mode)
+    assert [row["odd"] for row in found] == list(wanted)
+    assert [row["namé"] for row in found] == ["ü"] * 3
+    (bad,) = (row for row in found if row[ERROR_COLUMN])
+    assert bad[ORIGIN_COLUMN] == "items with id=2"
+    assert bad[ERROR_COLUMN].startswith(f"column 'odd' has {shown}, which ")

@@ -292,3 +292,37 @@ def test_a_later_table_that_cannot_be_published_is_left_out(
     run_until(source, 0)
     shop.execute("UPDATE keyless SET id = 2", "ALTER TABLE keyless REPLICA IDENTITY FULL")
     run_until(source, 1)
+
+
+def test_texts_that_are_not_utf8(pipeline: Pipeline, shop: Postgres, tmp_path: Path) -> None:
+    """A database with the encoding SQL_ASCII has them: only their records are errors."""
+    name = f"{shop.database}_raw"
+    shop.execute(
+        f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0"
+        " LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
+    raw = replace(shop, database=name)
+    odd = r"convert_from('\303\251\351'::bytea, 'SQL_ASCII')"
+    raw.execute(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, note TEXT)",
+        f"INSERT INTO orders VALUES (1, 'é'), (2, {odd}), (3, 'c')",
+    )
+    settings = raw_of(raw, record_layout="flat", errors_tolerance="all")
+    source = pipeline.start_source(PostgresCdcSource, settings)
+    try:
+        run_until(source, 2)
+        raw.execute(
+            f"INSERT INTO orders VALUES (4, {odd}), (5, 'ü')",
+            "UPDATE orders SET note = 'd' WHERE id = 3",
+        )
+        run_until(source, 2)
+    finally:
+        source.source.stop()
+        wait_until(lambda: dropped(raw, settings["slot.name"]))
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert [(each["id"], each["note"]) for each in found] == [
+        (1, "é"),
+        (3, "c"),
+        (5, "ü"),
+        (3, "d"),
+    ]

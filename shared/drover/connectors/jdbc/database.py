@@ -170,6 +170,8 @@ class DatabaseAddress:
         arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S}
         if self.kind == "sqlite":
             arguments = {"timeout": CONNECT_TIMEOUT_S}
+        if self.kind == "postgresql":  # the driver reads no texts of a database in SQL_ASCII
+            arguments["client_encoding"] = "UTF8"
         if self.kind == "mysql":
             try:
                 arguments |= mysql_tls.driver_arguments(dict(self.options))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 4 * 1024 * 1024
 #: How long canceling a query may take.
 _CANCEL_S = 5.0
+#: The encoding of a database whose texts are any bytes.
+_ANY_BYTES = "SQL_ASCII"
 
 
 def copied(
@@ -32,6 +34,8 @@ def copied(
 ) -> Iterator[list[pa.Array]]:
     """The columns of ``COPY … TO STDOUT (FORMAT csv)`` as text, some thousand rows per batch.
 
+    A column is binary if its texts in the batch are not all UTF-8, as a database with the encoding
+    SQL_ASCII allows.
     The session must format values as ``from_text`` expects them.
 
     Raises:
@@ -39,6 +43,9 @@ def copied(
     """
     connection.execute("SET client_encoding TO 'UTF8'")
     text = query if isinstance(query, bytes) else query.as_bytes(connection)
+    if connection.info.parameter_status("server_encoding") == _ANY_BYTES:
+        # otherwise the server refuses the whole query because of one text
+        connection.execute("SET client_encoding TO 'SQL_ASCII'")
     for content in _contents(connection, text, batch_bytes):
         yield _columns_of(content, column_count)
 
@@ -101,16 +108,24 @@ def _leave(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 
 def _columns_of(content: io.BytesIO, column_count: int) -> list[pa.Array]:
-    size = content.tell()
-    content.seek(0)
+    data = content.getbuffer()
+    try:
+        return _read(data, column_count, pa.string())
+    except pa.ArrowInvalid:  # a text is not UTF-8
+        return [texts_of(each) for each in _read(data, column_count, pa.binary())]
+
+
+def _read(data: memoryview, column_count: int, kind: pa.DataType) -> list[pa.Array]:
     names = [str(number) for number in range(column_count)]
     table = csv.read_csv(
-        content,
+        pa.BufferReader(data),
         # a single block, as rows may have any length
-        read_options=csv.ReadOptions(column_names=names, block_size=size + 1, use_threads=False),
+        read_options=csv.ReadOptions(
+            column_names=names, block_size=data.nbytes + 1, use_threads=False
+        ),
         parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
+            column_types=dict.fromkeys(names, kind),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -119,12 +134,30 @@ def _columns_of(content: io.BytesIO, column_count: int) -> list[pa.Array]:
     return [column.combine_chunks() for column in table.columns]
 
 
+def texts_of(found: pa.Array) -> pa.Array:
+    """Bytes as text; binary if some are not UTF-8, for which ``from_text`` fails."""
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        return found.cast(pa.binary())
+
+
+def utf8(texts: pa.Array) -> pa.Array:
+    """The text of ``texts_of``.
+
+    Raises:
+        pa.ArrowException: Some are not UTF-8.
+    """
+    return texts.cast(pa.string()) if pa.types.is_binary(texts.type) else texts
+
+
 def from_text(texts: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Values from their text; the session must use ISO dates, UTC and hexadecimal bytea.
 
     Raises:
         pa.ArrowException, ValueError: A value does not fit the type: infinity, or a year before 1.
     """
+    texts = utf8(texts)
     if texts.type == arrow_type:
         return texts
     if pa.types.is_boolean(arrow_type):
@@ -149,7 +182,7 @@ def lists(
     Raises:
         ValueError: An array has more dimensions, or its own bounds.
     """
-    rows = [None if each is None else parse_array(each) for each in texts.to_pylist()]
+    rows = [None if each is None else parse_array(each) for each in utf8(texts).to_pylist()]
     flat = [each for row in rows if row is not None for each in row]
     offsets, at = [], 0
     for row in rows:

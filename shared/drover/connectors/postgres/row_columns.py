@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from drover.connectors.postgres.copied import texts_of
 from drover.connectors.postgres.pgoutput import DELETE
 
 #: Replaces a row's number if there is no row.
@@ -22,6 +23,8 @@ _HEAD_BYTES = 6
 @dataclass(frozen=True, slots=True)
 class TextColumn:
     """The values of a column in the rows that were sent.
+
+    ``texts`` are as from ``texts_of``.
 
     ``unchanged`` marks rows whose value was not sent, because it is stored out of line (TOAST) and
     was not changed: it is null then. None if there are none.
@@ -141,11 +144,13 @@ def _texts(data: Any, starts: Any, ends: Any, is_text: Any) -> pa.Array:
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     slices = pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, buffers)
     own = pa.array(np.arange(0, 2 * count, 2), mask=None if is_text.all() else ~is_text)
-    return slices.take(own).cast(pa.string())
+    return texts_of(slices.take(own))
 
 
 def _joined(first: TextColumn, second: TextColumn) -> TextColumn:
-    texts = pa.concat_arrays([first.texts, second.texts])
+    kinds = {first.texts.type, second.texts.type}
+    kind = kinds.pop() if len(kinds) == 1 else pa.binary()
+    texts = pa.concat_arrays([each.texts.cast(kind) for each in (first, second)])
     if first.unchanged is None and second.unchanged is None:
         return TextColumn(texts)
     parts = [

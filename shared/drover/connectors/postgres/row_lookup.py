@@ -49,7 +49,8 @@ class RowLookup:
             for row, values in found.items():
                 if unchanged[row]:
                     texts[row], unchanged[row] = values[place], False
-            columns[number] = TextColumn(pa.array(texts, pa.string()), unchanged)
+            kind = columns[number].texts.type
+            columns[number] = TextColumn(pa.array(texts, kind), unchanged)
         return replace(changes, columns=columns)
 
     def _read(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from drover.connectors.postgres.values import DatabaseTypes
 
 CONNECT_TIMEOUT_S = 10
+#: The first version with the setting transaction_timeout, which older ones refuse.
+TRANSACTION_TIMEOUT_SINCE = 170_000
 #: A longer wait for a locked table is retried, so that other sessions go first.
 LOCK_TIMEOUT_MS = 10_000
 #: What sessions must be set to, so that values have the text that is read here.
@@ -188,6 +190,8 @@ class ServerAddress:
             "password": self.password,
             "dbname": self.database,
             "connect_timeout": CONNECT_TIMEOUT_S,
+            # the driver reads no texts of a database in SQL_ASCII
+            "client_encoding": "UTF8",
             "application_name": name,
             "options": f"{_SESSION_OPTIONS} -c lock_timeout={LOCK_TIMEOUT_MS}",
             # detect a dead server within a minute or two
@@ -232,6 +236,12 @@ def translated_errors(
             DatabaseFailure.LOGIN_REJECTED: LoginRejectedError,
         }.get(database_failure(error) or DatabaseFailure.LASTING, ServerError)
         raise kind(line(error)) from None
+
+
+def without_time_limit(connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    """Let the transactions of a session take as long as they need."""
+    if connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
+        connection.execute("SET transaction_timeout TO 0")
 
 
 def first_line(error: Exception, address: ServerAddress | None = None) -> str:

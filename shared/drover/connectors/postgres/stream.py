@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from drover.connectors.postgres.pgoutput import EPOCH_US
 from drover.connectors.postgres.server import (
+    TRANSACTION_TIMEOUT_SINCE,
     ServerAddress,
     first_line,
     lsn_text,
@@ -191,6 +192,10 @@ class ChangeStream:
         """Start the replication stream; replication sessions accept no prepared statements."""
         from psycopg.pq import ExecStatus
 
+        for setting in _settings_of(pgconn):
+            done = pgconn.exec_(setting)
+            if done.status != ExecStatus.COMMAND_OK:
+                raise _loss_of(done)
         lsn = lsn_text(self._lsn)
         # an identifier in double quotes within a string in single quotes
         publication = self._publication.replace('"', '""').replace("'", "''")
@@ -240,6 +245,17 @@ class ChangeStream:
             coming = select.poll()
             coming.register(pgconn.socket, select.POLLIN)
             coming.poll(_WAIT_S * 1_000)
+
+
+def _settings_of(pgconn: "PGconn") -> list[bytes]:
+    """The settings of a stream, by what the server is."""
+    settings = []
+    if pgconn.server_version >= TRANSACTION_TIMEOUT_SINCE:
+        settings.append(b"SET transaction_timeout TO 0")
+    if pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII":
+        # otherwise the server ends each stream at a text that is not UTF-8
+        settings.append(b"SET client_encoding TO 'SQL_ASCII'")
+    return settings
 
 
 def _loss_of(result: "PGresult | None") -> StreamLostError:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector.records import with_identity
-from drover.connectors.postgres.copied import from_text, lists
+from drover.connectors.postgres.copied import from_text, lists, utf8
 from drover.connectors.postgres.pgoutput import RelationColumn
 from drover.connectors.postgres.row_columns import TextColumn
 from drover.connectors.postgres.settings import (
@@ -113,6 +113,7 @@ class ColumnType:
             pa.ArrowException, ValueError: A value does not fit the type: infinity, or a year before
                 1.
         """
+        texts = utf8(texts)
         if self.parse is not None:
             values = [None if each is None else self.parse(each) for each in texts.to_pylist()]
             return pa.array(values, self.arrow_type)
@@ -240,7 +241,8 @@ class ColumnReader:
         if wanted is None or not self.placeholder:
             return None
         forms = _texts_of(wanted)
-        found = pc.is_in(texts, value_set=pa.array(sorted(forms), pa.string()))
+        value_set = pa.array(sorted(forms), pa.string()).cast(texts.type)
+        found = pc.is_in(texts, value_set=value_set)
         return found if pc.any(found).as_py() else None
 
     def from_texts(self, texts: pa.Array, fault: Callable[[int, str], object]) -> pa.Array:
