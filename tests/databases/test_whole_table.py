@@ -1,12 +1,17 @@
 """A whole table, read in batches and partitions: each row once, from one snapshot."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from drover.connector import RetriableError
+from drover.connectors.jdbc.reading import LOCK_WAIT_S, SNAPSHOT_LOCK_WAIT_S, session
 from drover.connectors.jdbc.source_settings import BULK
 from tests.databases.conftest import Database, Sqlite, every_database
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, running_postgres
+from tests.support.postgres_releases import release_binaries
 from tests.support.table_reading import TableReader, ids_of
+from tests.support.waiting import wait_until
 
 database = every_database
 
@@ -150,3 +155,58 @@ def test_a_table_without_a_number_as_its_key_comes_as_one(sqlite: Sqlite) -> Non
     sqlite.execute("CREATE TABLE items (id TEXT PRIMARY KEY)")
     sqlite.execute("INSERT INTO items VALUES ('a'), ('b')")
     assert list(TableReader(sqlite, BULK).batches(rows_max=1)) == [["a", "b"]]
+
+
+@pytest.mark.faults("connectors")
+def test_a_limit_of_transactions_does_not_end_the_snapshot() -> None:
+    with running_postgres(bin_path=release_binaries(17)) as server:
+        server.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
+        fill(server, 1_000)
+        reader = TableReader(server, BULK)
+        server.execute(f"ALTER DATABASE {server.database} SET transaction_timeout = '1s'")
+        plan = reader.plan(rows_max=600)
+        assert plan is not None
+        found = ids_of(plan)
+        server.execute("SET transaction_timeout TO 0; SELECT pg_sleep(1.5)")
+        plan = reader.plan(rows_max=600)
+        assert plan is not None
+        assert sorted(found + ids_of(plan)) == [*range(1, 1_001)]
+        reader.planner.close()
+
+
+def test_an_alter_table_during_the_read_waits_a_few_seconds_only(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the snapshot, and a part of the read waits for it: the read gives way."""
+    monkeypatch.setattr("drover.connectors.jdbc.reading.SNAPSHOT_LOCK_WAIT_S", 1)
+    postgres.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
+    fill(postgres, 300)
+    reader = TableReader(postgres, BULK)
+    first = reader.plan(rows_max=100)
+    assert first is not None
+    assert len(ids_of(first)) == 100
+    with ThreadPoolExecutor(1) as others:
+        altered = others.submit(postgres.execute, "ALTER TABLE items ADD extra INTEGER")
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: postgres.rows(waiting) != [(0,)], describe="the ALTER TABLE waits")
+        second = reader.plan(rows_max=100)
+        assert second is not None
+        with pytest.raises(RetriableError, match="lock timeout"):
+            ids_of(second)
+        reader.planner.close()  # as the task's restart does
+        altered.result(60)
+    assert len(TableReader(postgres, BULK).ids()) == 300
+
+
+def test_a_part_of_a_snapshot_waits_shorter_than_other_reads(postgres: Postgres) -> None:
+    postgres.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
+    reader = TableReader(postgres, BULK)
+    plan = reader.plan()
+    assert plan is not None
+    (part,) = plan.parts
+    limits = []
+    for snapshot in (part.snapshot, None):
+        with session(reader.address, snapshot) as connection:
+            limits.append(connection.exec_driver_sql("SHOW lock_timeout").scalar_one())
+    reader.planner.close()
+    assert limits == [f"{SNAPSHOT_LOCK_WAIT_S}s", f"{LOCK_WAIT_S}s"]

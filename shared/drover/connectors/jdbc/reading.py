@@ -20,15 +20,28 @@ from drover.connectors.postgres.copied import copied
 
 #: How long a statement waits for a locked table.
 LOCK_WAIT_S = 30
+#: The same for a table that the session of a snapshot has locked: an ALTER TABLE that waits for
+#: that session is before this one, and everyone else waits behind both.
+SNAPSHOT_LOCK_WAIT_S = 3
 _POSTGRESQL = (
     "SET datestyle TO ISO; SET intervalstyle TO postgres; SET timezone TO 'UTC'; "
     "SET extra_float_digits TO 3; SET bytea_output TO hex; SET statement_timeout TO 0; "
     f"SET lock_timeout TO '{LOCK_WAIT_S}s'; SET idle_in_transaction_session_timeout TO 0"
 )
+#: A setting that older servers do not know, and the first version with it.
+_TRANSACTION_TIMEOUT, _TRANSACTION_TIMEOUT_SINCE = "SET transaction_timeout TO 0", (17,)
 _MYSQL = (
     f"SET SESSION time_zone = '+00:00', lock_wait_timeout = {LOCK_WAIT_S}, "
     f"innodb_lock_wait_timeout = {LOCK_WAIT_S}"
 )
+#: What differs between the servers behind one name. Replicas of PostgreSQL have the identifier of
+#: their primary, so it is the time of their start.
+_SERVERS = {
+    "postgresql": "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text",
+    "mysql": "SELECT CONCAT_WS(' ', @@hostname, @@port, @@server_id)",
+}
+#: Where a connection's info has the text of ``server_of``.
+_SERVER = "drover server"
 _FIRST_ROWS, _MOST_ROWS = 100, 10_000
 _BATCH_BYTES = 8 * 1024 * 1024
 
@@ -98,12 +111,15 @@ class RowsBetween:
         source: The table.
         statement: Selects its columns.
         snapshot: The snapshot to read, from ``pg_export_snapshot()``; None for the current state.
+        server: The server that planned these rows, from ``server_of``, whose rows may differ from
+            others'; None if any server may answer.
     """
 
     address: DatabaseAddress
     source: TableSource
     statement: "sa.Select[Any]"
     snapshot: str | None = None
+    server: str | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of some thousand; rows with a value that does not fit its column's
@@ -111,10 +127,12 @@ class RowsBetween:
 
         Raises:
             ColumnError: A column has another type now.
+            RetriableError: Another server answers.
             Exception: As ``translated_errors``.
         """
         reading = translated_errors(self.address, f"reading {self.source.id}")
-        with reading, session(self.address, self.snapshot) as connection:
+        opening = session(self.address, self.snapshot, server=self.server)
+        with reading, opening as connection:
             if self.address.kind == "postgresql":
                 yield from self.copied(connection)
             else:
@@ -236,7 +254,11 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 
 @contextmanager
 def session(
-    address: DatabaseAddress, snapshot: str | None = None, options: Mapping[str, Any] | None = None
+    address: DatabaseAddress,
+    snapshot: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    server: str | None = None,
 ) -> "Iterator[sa.Connection]":
     """A connection for reading: times in UTC, limited waits for locks.
 
@@ -244,14 +266,24 @@ def session(
         address: The database.
         snapshot: See RowsBetween.
         options: SQLAlchemy's execution options.
+        server: See RowsBetween.
 
     Raises:
-        RetriableError: The snapshot no longer exists, because its session ended.
+        RetriableError: Another server answers, or the snapshot no longer exists, because its
+            session ended.
     """
     with address.connected() as connection:
-        for statement in {"postgresql": [_POSTGRESQL], "mysql": [_MYSQL]}.get(address.kind, []):
-            connection.exec_driver_sql(statement)
+        found = _prepared(connection, address.kind, is_of_snapshot=snapshot is not None)
         connection.commit()
+        if server is not None and found != server:
+            raise RetriableError(
+                f"the rows to read at {address} were found on another server, and this one may "
+                "lack some of them: the name leads to several servers, or the server was "
+                "restarted. If this happens again, name a single server in connection.url, such "
+                "as the primary"
+            )
+        if found is not None:
+            connection.info[_SERVER] = found
         if snapshot is not None:
             options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         if options:
@@ -266,6 +298,30 @@ def session(
                     f"the snapshot to read at {address} has expired: its session ended"
                 ) from None
         yield connection
+
+
+def _prepared(connection: "sa.Connection", kind: str, *, is_of_snapshot: bool) -> str | None:
+    """Set a session up; returns its server, see ``server_of``."""
+    if kind == "postgresql":
+        settings = [_SERVERS[kind], _POSTGRESQL]
+        if (connection.dialect.server_version_info or ()) >= _TRANSACTION_TIMEOUT_SINCE:
+            settings.append(_TRANSACTION_TIMEOUT)
+        if is_of_snapshot:
+            settings.append(f"SET lock_timeout TO '{SNAPSHOT_LOCK_WAIT_S}s'")
+        # in one request, whose first result is read
+        return str(connection.exec_driver_sql("; ".join(settings)).scalar_one())
+    if kind == "mysql":
+        connection.exec_driver_sql(_MYSQL)
+        return str(connection.exec_driver_sql(_SERVERS[kind]).scalar_one())
+    return None
+
+
+def server_of(connection: "sa.Connection") -> str | None:
+    """The server of a ``session``, by a text that no other server behind its name has; None for
+    SQLite. A restart of PostgreSQL changes it.
+    """
+    found: str | None = connection.info.get(_SERVER)
+    return found
 
 
 class KeptSession:

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import mysql
 
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError, now_at
 from drover.connectors.jdbc.local_times import LocalTimes
-from drover.connectors.jdbc.reading import RowsBetween, TableSource
+from drover.connectors.jdbc.reading import RowsBetween, TableSource, server_of
 from drover.connectors.jdbc.settled_numbers import (
     PostgresWriters,
     SettledNumbers,
@@ -45,6 +45,8 @@ _SQLITE_PAUSES = 20
 _SQLITE_TIME_CHARS = len("2026-01-02 03:04:05.000000")
 #: The most rows of a repeated hour that are not read again when it is repeated.
 _REMEMBERED_MAX = 10_000
+#: The most servers behind one name whose writers are tracked.
+_SERVERS_MAX = 8
 
 Offset = Mapping[str, Any]
 
@@ -105,9 +107,12 @@ class TablePlanner:
         self._gap_delay_ms = gap_delay_ms
         self._now_s = now_s
         self._sqlite_check_due_s = now_s()
-        self._numbers: SettledNumbers | None = None
+        #: The tracker of each server.
+        self._numbers: dict[str | None, SettledNumbers] = {}
         #: All rows up to this number are visible.
         self._settled = self._number
+        #: The server of the last plan.
+        self._server: str | None = None
         self._whole: WholeTable | None = None
         #: How many batches may be planned without counting rows.
         self._uncounted_left = 0
@@ -115,9 +120,15 @@ class TablePlanner:
     def plan(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         """The next rows, about ``rows_max``; None if there are none now.
 
+        Args:
+            connection: A ``session``.
+            rows_max: The most rows, with few exceptions.
+            parallel: How many parts can be read at once.
+
         Raises:
             sa.exc.SQLAlchemyError: The database refused a statement.
         """
+        self._follow_server(server_of(connection))
         match self._mode:
             case mode if mode == BULK:
                 return self._all(connection, rows_max, parallel)
@@ -144,6 +155,15 @@ class TablePlanner:
             self._whole.close()
             self._whole = None
 
+    def _follow_server(self, server: str | None) -> None:
+        """Forget what is known of the rows of another server, which may be behind."""
+        if server == self._server:
+            return
+        self._server = server
+        self._settled, self._uncounted_left = self._number, 0
+        if len(self._numbers) >= _SERVERS_MAX:
+            self._numbers.clear()
+
     def _all(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         source = self.source
         if self._whole is None and source.query is None and WholeTable.is_one(connection, source):
@@ -156,7 +176,9 @@ class TablePlanner:
                 raise
             return Plan(parts, {}, more=not self._whole.done)
         if source.primary_number is None:
-            return Plan((self._rows(source.rows(self._relation)),), {}, False)
+            # any server has all of its rows
+            rows = RowsBetween(self._address, source, source.rows(self._relation))
+            return Plan((rows,), {}, False)
         number = self._relation.c[source.primary_number]
         bounds = self._bounds(connection, number, rows_max)
         self._number = None if bounds is None else bounds[1]
@@ -295,18 +317,20 @@ class TablePlanner:
 
     def _settling(self, connection: "sa.Connection") -> SettledNumbers | None:
         """The tracker of settled numbers; None if no wait is needed."""
-        if self._numbers is None:
+        if self._server not in self._numbers:
             delay_ms = self._gap_delay_ms
             if writers_are_seen(connection):
                 of_tables = self.source.query or is_postgres_view(connection, self.source)
                 table = None if of_tables else self.source.sql_name(connection)
-                self._numbers = SettledNumbers(PostgresWriters(table), delay_ms or 0, self._now_s)
-                return self._numbers
+                found = SettledNumbers(PostgresWriters(table), delay_ms or 0, self._now_s)
+                self._numbers[self._server] = found
+                return found
             if delay_ms is None:  # SQLite has one writer at a time
                 delay_ms = 0 if self._address.kind == "sqlite" else _UNSEEN_WRITERS_MS
             if delay_ms:
-                self._numbers = SettledNumbers(no_visible_writers, delay_ms, self._now_s)
-        return self._numbers
+                found = SettledNumbers(no_visible_writers, delay_ms, self._now_s)
+                self._numbers[self._server] = found
+        return self._numbers.get(self._server)
 
     def _by_time(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         source = self.source
@@ -467,7 +491,7 @@ class TablePlanner:
         return sa.or_(moment > stands, sa.and_(moment == stands, number > self._number))
 
     def _rows(self, statement: "sa.Select[Any]") -> RowsBetween:
-        return RowsBetween(self._address, self.source, statement)
+        return RowsBetween(self._address, self.source, statement, server=self._server)
 
     def _column(self, name: str | None) -> "sa.ColumnElement[Any]":
         assert name is not None

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.database import DatabaseAddress, run_verbatim
-from drover.connectors.jdbc.reading import RowsBetween, TableSource, session
+from drover.connectors.jdbc.reading import RowsBetween, TableSource, server_of, session
 
 #: An additional Spark partition does not pay off for fewer pages.
 _PART_PAGES = 128
@@ -66,6 +66,7 @@ class WholeTable:
             # before the first query, which fixes the snapshot
             run_verbatim(self._connection, f"LOCK TABLE {table} IN ACCESS SHARE MODE")
             execute(_IN_ORDER)
+            self._server = server_of(self._connection)
             self._snapshot = str(execute("SELECT pg_export_snapshot()").scalar_one())
             pieces = execute(_PIECES, {"table": table}).all()
             secured = execute(_SECURED, {"table": table}).scalar_one()
@@ -140,7 +141,7 @@ class WholeTable:
             rows = rows.where(sa.literal_column("ctid") >= _tid(first))
         if end is not None:
             rows = rows.where(sa.literal_column("ctid") < _tid(end))
-        return RowsBetween(self._address, self._source, rows, self._snapshot)
+        return RowsBetween(self._address, self._source, rows, self._snapshot, self._server)
 
 
 def is_postgres_view(connection: "sa.Connection", source: TableSource) -> bool:

@@ -18,8 +18,12 @@ from drover.connectors.postgres.server import (
     name_of,
     relation_of,
     translated_errors,
+    without_time_limit,
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
+
+#: How long a part waits for its table, which the session of the snapshot has locked.
+_LOCK_WAIT_S = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,9 @@ class PagesReader:
             translated_errors(self.address, f"reading {self.relation.name}"),
             self.address.connected("drover snapshot") as connection,
         ):
+            without_time_limit(connection)
+            # an ALTER TABLE that waits for the snapshot is before this session
+            connection.execute(f"SET lock_timeout TO '{_LOCK_WAIT_S}s'")
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(
                 sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self.snapshot))
@@ -128,6 +135,7 @@ class Snapshot:
                     psycopg.errors.InsufficientPrivilege,
                 )
                 execute = self._connection.execute
+                without_time_limit(self._connection)
                 execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 # before the first query, which fixes the snapshot
                 for each in tables:
