@@ -156,7 +156,7 @@ class TablePlanner:
             self._whole = None
 
     def _follow_server(self, server: str | None) -> None:
-        """Forget what is known of the rows of another server, which may be behind."""
+        """Start again with what another server shows, which may lag."""
         if server == self._server:
             return
         self._server = server
