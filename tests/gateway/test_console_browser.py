@@ -208,7 +208,7 @@ async def test_a_lost_stream_is_shown_and_recovers(browser: Browser, worker: str
         async with running_gateway([worker]) as other:
             await other.ask("PUT", "/connectors/a-1/pause")
         async with running_gateway([worker], gateway_listen=address) as gateway:
-            # not a click at its place: the page may try by itself meanwhile, and hide the button
+            # not a click at its place: the page hides the button when it has connected again
             await page.locator("#stream-retry").dispatch_event("click")
             await expect(row).to_contain_text("paused")
             await expect(text).to_have_text("")
