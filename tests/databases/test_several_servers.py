@@ -9,7 +9,7 @@ import pytest
 from drover.connector import RetriableError
 from drover.connectors.jdbc import table_plan
 from tests.databases.conftest import OF_MYSQL
-from tests.support.changing_door import Door, changing_door
+from tests.support.doors import Door, changing_door
 from tests.support.mariadb import MariaDb, running_mariadb
 from tests.support.mysql import running_mysql
 from tests.support.postgres import Postgres, running_postgres

@@ -17,9 +17,9 @@ from drover.connectors.jdbc.ledger import make_ledger
 from drover.connectors.postgres.remedies import MAKE_ROOM
 from tests.databases.conftest import SERVERS, Database, Sqlite, every_database
 from tests.support.addresses import free_ports
+from tests.support.doors import slow_door
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
-from tests.support.slow_door import slow_door
 from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
 from tests.support.waiting import wait_until
 

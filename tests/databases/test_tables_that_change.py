@@ -10,9 +10,9 @@ from drover.connector import RetriableError
 from drover.connectors.jdbc.columns import ColumnError
 from drover.connectors.jdbc.database import DatabaseError
 from tests.databases.conftest import Database, every_database
+from tests.support.doors import slow_door
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
-from tests.support.slow_door import slow_door
 from tests.support.table_reading import TableReader, ids_of, rows_of
 
 #: A column's former type, its current type, and a value of that.

@@ -15,10 +15,10 @@ from drover.connectors.postgres.server import ServerError
 from drover.connectors.postgres.source import PostgresCdcSource
 from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline, RunningSource
+from tests.support.doors import slow_door
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.server_disk import disk_of_a_server
 from tests.support.service_process import fill
-from tests.support.slow_door import slow_door
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
